@@ -1,0 +1,86 @@
+"""Frozen pictures of host and slots. `None` means "not measured" and is never a zero."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from esper.contracts.actions import Style, Tempo
+from esper.contracts.errors import EsperError
+from esper.contracts.slots import SlotId, Topology
+from esper.contracts.stages import Stage
+
+
+class AlphaMode(Enum):
+    """What alpha is doing."""
+
+    STILL = "still"
+    RISING = "rising"
+    FALLING = "falling"
+
+
+class InvalidSnapshot(EsperError):
+    """A snapshot claims what cannot be."""
+
+
+@dataclass(frozen=True)
+class SlotSnapshot:
+    """One slot at one moment.
+
+    `blueprints` are those that may germinate here. `age` counts epochs in the present stage.
+    `gradient_norm` is the mean over the last epoch's batches. `contribution` is the
+    evaluation accuracy (a fraction) that the network loses without this seed; it does not exist at alpha 0,
+    where taking the seed away cannot change anything.
+    """
+
+    slot: SlotId
+    topology: Topology
+    channels: int
+    blueprints: tuple[str, ...]
+    stage: Stage = Stage.DORMANT
+    age: int = 0
+    blueprint: str | None = None
+    style: Style | None = None
+    tempo: Tempo | None = None
+    alpha: float = 0.0
+    alpha_target: float = 0.0
+    alpha_mode: AlphaMode = AlphaMode.STILL
+    parameters: int = 0
+    gradient_norm: float | None = None
+    contribution: float | None = None
+    anomalies: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.alpha == 0.0 and self.contribution is not None:
+            raise InvalidSnapshot(
+                f"slot '{self.slot}' has alpha 0 and a contribution of {self.contribution}; "
+                "at alpha 0 a contribution is not measured: leave it None"
+            )
+
+    @property
+    def pruning(self) -> bool:
+        """Alpha is on its way to 0, after which the seed is removed."""
+        return self.stage is Stage.BLENDING and self.alpha_target == 0.0
+
+
+@dataclass(frozen=True)
+class HostSnapshot:
+    """The training run at one moment. Accuracies are fractions, losses are in nats.
+
+    `parameters` counts the host alone, `total_parameters` adds every seed that is present.
+    """
+
+    epoch: int
+    horizon: int
+    parameters: int
+    total_parameters: int
+    train_loss: float | None = None
+    evaluation_loss: float | None = None
+    evaluation_accuracy: float | None = None
+    gradient_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that a decision, its masks and its reward are computed from."""
+
+    host: HostSnapshot
+    slots: tuple[SlotSnapshot, ...]

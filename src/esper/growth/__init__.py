@@ -1,0 +1,61 @@
+"""The body: hosts with slots in which seeds germinate, train, blend and are kept or removed."""
+
+from esper.growth.accounting import Cost, Costs, count_flops, count_parameters
+from esper.growth.alpha import AlphaSchedule
+from esper.growth.blueprints import (
+    Blueprint,
+    DuplicateBlueprint,
+    UnknownBlueprint,
+    blueprint,
+    blueprints,
+    find_blueprint,
+    last_zero,
+)
+from esper.growth.body import Body, GrowthConfig, NotMeasurable, UnknownSlot
+from esper.growth.coalitions import Coalition, UnknownCoalition
+from esper.growth.gates import InvalidThresholds, Thresholds, judge
+from esper.growth.graft import AlreadyGrafted, NotFeatures, SharedModule, UnknownModule, graft
+from esper.growth.harvest import Fossil, Grown, plant
+from esper.growth.hosts import ConvHost, ConvShape, DenseHost
+from esper.growth.lifecycle import IllegalTransition
+from esper.growth.persistence import InvalidCheckpoint
+from esper.growth.slot import Isolation, Slot
+
+__all__ = [
+    "AlphaSchedule",
+    "AlreadyGrafted",
+    "Blueprint",
+    "Body",
+    "Coalition",
+    "ConvHost",
+    "ConvShape",
+    "Cost",
+    "Costs",
+    "DenseHost",
+    "DuplicateBlueprint",
+    "Fossil",
+    "Grown",
+    "GrowthConfig",
+    "IllegalTransition",
+    "InvalidCheckpoint",
+    "InvalidThresholds",
+    "Isolation",
+    "NotFeatures",
+    "NotMeasurable",
+    "SharedModule",
+    "Slot",
+    "Thresholds",
+    "UnknownBlueprint",
+    "UnknownCoalition",
+    "UnknownModule",
+    "UnknownSlot",
+    "blueprint",
+    "blueprints",
+    "count_flops",
+    "count_parameters",
+    "find_blueprint",
+    "graft",
+    "judge",
+    "last_zero",
+    "plant",
+]

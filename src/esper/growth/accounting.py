@@ -1,0 +1,115 @@
+"""What a network costs: exact parameter counts, and floating-point operations of one forward pass.
+
+Operations are counted by PyTorch's own counter (a multiply-add is two), extended by what it leaves out and
+small networks cannot neglect: one operation per output element of a pointwise function, one per input element
+of a reduction, and the handful per element that a normalisation takes.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from esper.contracts import RULES, SlotId
+from esper.growth.coalitions import evaluating
+from esper.growth.slot import Slot
+
+aten = torch.ops.aten
+
+NORM_OPERATIONS = 7  # per element: sum, square, sum, subtract, scale, weigh, shift
+
+
+_POINTWISE = (
+    aten.add, aten.sub, aten.mul, aten.div, aten.neg, aten.pow, aten.exp, aten.sqrt, aten.rsqrt, aten.sigmoid,
+    aten.tanh, aten.relu, aten.gelu, aten.silu, aten.hardtanh, aten.hardswish, aten.hardsigmoid, aten.leaky_relu,
+    aten.elu, aten.add_, aten.mul_, aten.relu_, aten.hardtanh_, aten.silu_, aten.hardswish_, aten.leaky_relu_,
+)  # fmt: skip
+_REDUCTIONS = (
+    aten.sum, aten.mean, aten.max_pool2d_with_indices, aten.avg_pool2d, aten._adaptive_avg_pool2d, aten._softmax,
+    aten._log_softmax,
+)  # fmt: skip
+_NORMS = (
+    aten.native_group_norm, aten.native_layer_norm, aten.native_batch_norm, aten._native_batch_norm_legit,
+    aten._native_batch_norm_legit_no_training, aten.cudnn_batch_norm,
+)  # fmt: skip
+
+
+def _per_output(*args: Any, out_val: Tensor, **kwargs: Any) -> int:
+    return out_val.numel()
+
+
+def _per_input(first: Tensor, *args: Any, **kwargs: Any) -> int:
+    return first.numel()
+
+
+def _norm(first: Tensor, *args: Any, **kwargs: Any) -> int:
+    return NORM_OPERATIONS * first.numel()
+
+
+def _formulas(formula: Callable[..., int], ops: Iterable[Any]) -> dict[Any, Callable[..., int]]:
+    formula._get_raw = True  # type: ignore[attr-defined]  # the counter's way to ask for tensors, not shapes
+    return dict.fromkeys(ops, formula)
+
+
+_EXTRA = {**_formulas(_per_output, _POINTWISE), **_formulas(_per_input, _REDUCTIONS), **_formulas(_norm, _NORMS)}
+
+
+def count_parameters(parameters: Iterable[nn.Parameter]) -> int:
+    """All of them, frozen ones too: structure, not flags."""
+    return sum(parameter.numel() for parameter in parameters)
+
+
+def count_flops(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """Floating-point operations of one call."""
+    with FlopCounterMode(display=False, custom_mapping=_EXTRA) as counter:
+        run(*args, **kwargs)
+    return int(counter.get_total_flops())
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters, and operations of a forward pass for one sample."""
+
+    parameters: int
+    flops: int
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.parameters + other.parameters, self.flops + other.flops)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What each part costs in the present stage.
+
+    `seeds` has every seed that is present, whether it runs or not. `live` is the network as it is evaluated
+    now: all parameters that are there, operations only of what runs. `kept` is what `harvest()` would return.
+    """
+
+    host: Cost
+    seeds: dict[SlotId, Cost]
+    live: Cost
+    kept: Cost
+
+
+def costs_of(host: Cost, slots: Iterable[Slot]) -> Costs:
+    """The costs of a host with these slots."""
+    present = [(slot, seed_cost(slot)) for slot in slots if slot.seed is not None]
+    live = kept = host
+    for slot, cost in present:
+        live += Cost(cost.parameters, cost.flops if slot.alpha > 0.0 else 0)
+        if not RULES[slot.state.stage].may_become:
+            kept += cost
+    return Costs(host, {slot.id: cost for slot, cost in present}, live, kept)
+
+
+def seed_cost(slot: Slot) -> Cost:
+    """The seed's own cost, blending included, for one sample's features."""
+    seed = slot.seed
+    if seed is None:
+        return Cost(0, 0)
+    features = torch.zeros(1, *slot.site.shape, device=slot._place.device, dtype=slot._place.dtype)
+    with evaluating(seed):
+        return Cost(count_parameters(seed.parameters()), count_flops(seed, features, slot.alpha or 1.0))

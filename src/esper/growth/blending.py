@@ -1,0 +1,63 @@
+"""How a seed's delta enters the host's features, and how an isolated seed still gets a gradient."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from esper.contracts import Operator, Topology
+
+
+class FeatureGate(nn.Module):
+    """One learned number in (0, 1) per position of the host's features; one half at birth."""
+
+    def __init__(self, channels: int, topology: Topology) -> None:
+        super().__init__()
+        self.channel_axis = topology.channel_axis
+        self.weight = nn.Parameter(torch.zeros(channels))
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, h: Tensor) -> Tensor:
+        scores = torch.tensordot(h, self.weight, dims=([self.channel_axis], [0])) + self.bias
+        return torch.sigmoid(scores).unsqueeze(self.channel_axis)
+
+
+class Seed(nn.Module):
+    """A blueprint's module together with the way it is blended in."""
+
+    def __init__(self, delta: nn.Module, operator: Operator, gate: FeatureGate | None) -> None:
+        super().__init__()
+        if (operator is Operator.GATE) != (gate is not None):
+            raise ValueError("a seed has a gate exactly when its operator is GATE")
+        self.delta = delta
+        self.operator = operator
+        self.gate = gate
+
+    def forward(self, h: Tensor, alpha: float) -> Tensor:
+        """The blended features. At alpha 0 callers must not come here: 0 times NaN is NaN."""
+        d: Tensor = self.delta(h)
+        if self.operator is Operator.MULTIPLY:
+            return h * (1.0 + alpha * torch.tanh(d))
+        if self.gate is not None:
+            d = self.gate(h) * d
+        return torch.add(h, d, alpha=alpha)
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, blended: Tensor) -> Tensor:
+        return h.clone()  # not a view: the host's next layer may work in place
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        (gradient,) = gradients
+        return gradient, gradient
+
+
+def straight_through(h: Tensor, blended: Tensor) -> Tensor:
+    """`h` itself going forward; going back, `blended` gets the gradient that `h` gets.
+
+    Nothing of `blended` reaches the value, so a seed full of NaN cannot leak.
+    """
+    result: Tensor = _StraightThrough.apply(h, blended)  # type: ignore[no-untyped-call]
+    return result

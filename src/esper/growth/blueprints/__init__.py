@@ -1,0 +1,24 @@
+"""What can germinate: blueprints by topology, registered with a decorator."""
+
+from esper.growth.blueprints import cnn, dense
+from esper.growth.blueprints.registry import (
+    Blueprint,
+    DuplicateBlueprint,
+    UnknownBlueprint,
+    blueprint,
+    blueprints,
+    find_blueprint,
+    last_zero,
+)
+
+__all__ = [
+    "Blueprint",
+    "DuplicateBlueprint",
+    "UnknownBlueprint",
+    "blueprint",
+    "blueprints",
+    "cnn",
+    "dense",
+    "find_blueprint",
+    "last_zero",
+]

@@ -1,0 +1,80 @@
+"""The registry of blueprints: a dict and a decorator."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import nn
+
+from esper.contracts import EsperError, Kind, Topology, nearest
+
+Factory = Callable[[int], nn.Module]
+
+
+class UnknownBlueprint(EsperError):
+    """No blueprint of that name for that kind of host."""
+
+
+class DuplicateBlueprint(EsperError):
+    """The name is taken."""
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A kind of seed: builds a module that maps features of `channels` channels to a delta of the same shape.
+
+    The delta is zero at birth and has live gradients, which asks for a zero-initialised last operation with
+    neither a ReLU nor a norm after it.
+    """
+
+    name: str
+    topology: Topology
+    kind: Kind
+    build: Factory
+
+    def parameters(self, channels: int) -> int:
+        """The exact parameter count for this many channels; allocates nothing and draws no random numbers."""
+        return _count(self.build, channels)
+
+
+@cache
+def _count(build: Factory, channels: int) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(channels).parameters())
+
+
+_REGISTRY: dict[Topology, dict[str, Blueprint]] = {topology: {} for topology in Topology}
+
+
+def blueprint(name: str, topology: str, kind: Kind) -> Callable[[Factory], Factory]:
+    """Register a factory under `name` for hosts of `topology`."""
+
+    def register(factory: Factory) -> Factory:
+        known = _REGISTRY[Topology(topology)]
+        if name in known:
+            raise DuplicateBlueprint(f"a {topology} blueprint '{name}' exists already; choose another name")
+        known[name] = Blueprint(name, Topology(topology), kind, factory)
+        return factory
+
+    return register
+
+
+def blueprints(topology: Topology) -> tuple[Blueprint, ...]:
+    """All blueprints that fit `topology`, in the order of their registration."""
+    return tuple(_REGISTRY[topology].values())
+
+
+def find_blueprint(name: str, topology: Topology) -> Blueprint:
+    """The blueprint of that name, or an error with the nearest one."""
+    known = _REGISTRY[topology]
+    if name not in known:
+        raise UnknownBlueprint(f"no blueprint '{name}' for {topology} hosts; {nearest(name, known)}")
+    return known[name]
+
+
+def last_zero(module: nn.Module) -> nn.Module:
+    """The module with weight and bias set to zero: the operation that ends a blueprint."""
+    for parameter in module.parameters():
+        nn.init.zeros_(parameter)
+    return module

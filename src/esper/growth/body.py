@@ -1,0 +1,254 @@
+"""A body: a host with slots. Every change to it goes through `execute` and `tick`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from esper.contracts import (
+    Action,
+    AlphaRetargeted,
+    Check,
+    EsperError,
+    Op,
+    OperationRefused,
+    Sink,
+    SlotId,
+    SlotSnapshot,
+    StageChanged,
+    Verdict,
+    nearest,
+)
+from esper.growth import coalitions, gates, harvest, shadow
+from esper.growth.accounting import Cost, Costs, costs_of
+from esper.growth.coalitions import Coalition
+from esper.growth.gates import Thresholds
+from esper.growth.harvest import Fossil
+from esper.growth.lifecycle import Plan, SlotState
+from esper.growth.membership import Membership
+from esper.growth.persistence import InvalidCheckpoint, decode_slot
+from esper.growth.slot import Isolation, Slot
+
+
+class UnknownSlot(EsperError):
+    """No slot of that name."""
+
+
+class NotMeasurable(EsperError):
+    """A contribution was recorded for a seed that the network's output does not show."""
+
+
+@dataclass(frozen=True)
+class GrowthConfig:
+    """How bodies grow: what the gates ask for, and how isolated seeds learn."""
+
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    isolation: Isolation = Isolation.STRAIGHT_THROUGH
+
+
+class Body(nn.Module):
+    """The host as `host`, its slots as `slots` in the order in which they were named to `graft`.
+
+    Calling the body calls the host. `epoch` counts ticks.
+    """
+
+    def __init__(
+        self,
+        host: nn.Module,
+        slots: Sequence[Slot],
+        execution_order: tuple[SlotId, ...],
+        host_cost: Cost,
+        config: GrowthConfig,
+        generator: torch.Generator,
+        sink: Sink,
+    ) -> None:
+        super().__init__()
+        self.host = host
+        self.slots = nn.ModuleList(slots)
+        self.execution_order = execution_order
+        self.config = config
+        self.epoch = 0
+        self.sink = sink
+        self._slots = {slot.id: slot for slot in slots}
+        self._host_cost = host_cost
+        self._generator = generator
+        self._membership: Membership | None = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.host(*args, **kwargs)
+
+    # Reading
+
+    def slot(self, name: SlotId) -> Slot:
+        if name not in self._slots:
+            raise UnknownSlot(f"no slot '{name}'; {nearest(name, self._slots)}")
+        return self._slots[name]
+
+    def snapshots(self) -> tuple[SlotSnapshot, ...]:
+        """One frozen picture per slot, in slot order."""
+        return tuple(slot.snapshot() for slot in self._slots.values())
+
+    def costs(self) -> Costs:
+        """Parameters and forward operations of host, seeds, the live and the kept network."""
+        return costs_of(self._host_cost, self._slots.values())
+
+    def blended(self) -> Coalition:
+        """The slots whose seeds show in the output: alpha is above 0."""
+        return frozenset(slot.id for slot in self._slots.values() if slot.alpha > 0.0)
+
+    # Changing
+
+    def judge(self, action: Action) -> Verdict:
+        """Whether `action` would be executed now, and why. Changes nothing."""
+        if action.slot is None:
+            return Verdict((Check("nothing to do", action.op is Op.WAIT),))
+        if action.slot not in self._slots:
+            return Verdict((Check(f"no slot '{action.slot}'; {nearest(action.slot, self._slots)}", False),))
+        return gates.judge(action, self._slots[action.slot].snapshot(), self.config.thresholds)
+
+    def execute(self, action: Action) -> Verdict:
+        """Execute `action` if it is legal and its gate lets it pass; else change nothing. Never raises for either."""
+        verdict = self.judge(action)
+        if not verdict:
+            self.sink.write(OperationRefused(self.epoch, action.op.name, action.slot, verdict.reasons))
+        elif action.op is not Op.WAIT:
+            slot = self.slot(str(action.slot))
+            self._become(slot, _NEXT[action.op](slot.state, action), verdict.reasons)
+        return verdict
+
+    def tick(self) -> None:
+        """One epoch has passed: publish its measurements, then age stages, alpha ramps and cooling, once."""
+        self.epoch += 1
+        for slot in self._slots.values():
+            slot.publish_epoch()
+            self._become(slot, slot.state.ticked(self.config.thresholds))
+
+    def _become(self, slot: Slot, state: SlotState, reasons: tuple[str, ...] = ()) -> None:
+        before = slot.state
+        slot.become(state, self._generator)
+        if self._membership is not None:
+            self._membership.sync()
+        if state.stage is not before.stage:
+            self.sink.write(StageChanged(self.epoch, slot.id, before.stage, state.stage, reasons))
+        if state.schedule.target != before.schedule.target and state.plan is not None:
+            schedule = state.schedule
+            self.sink.write(AlphaRetargeted(self.epoch, slot.id, schedule.start, schedule.target, schedule.ticks))
+
+    # Training
+
+    def optimise_with(self, optimizer: Optimizer, **seed_options: Any) -> None:
+        """Let seeds join the optimiser when they germinate and leave it when removed, in groups with `seed_options`."""
+        self._membership = Membership(optimizer, list(self._slots.values()), **seed_options)
+
+    def train_isolated(self, loss_of: Callable[[Any], Tensor], *args: Any, **kwargs: Any) -> None:
+        """The shadow pass (see `Isolation.SHADOW`), after the `backward()` of the same batch."""
+        shadow.shadow_pass(self.host, list(self._slots.values()), loss_of, *args, **kwargs)
+
+    def record_gradients(self) -> None:
+        """Note the seeds' gradient norms; call it between `backward()` and the optimiser's step."""
+        for slot in self._slots.values():
+            slot.record_gradients()
+
+    def record_contribution(self, name: SlotId, contribution: float | None) -> None:
+        """Note what the network would lose without this seed, as a fraction of accuracy."""
+        slot = self.slot(name)
+        if contribution is not None and slot.alpha == 0.0:
+            raise NotMeasurable(f"slot '{name}' has alpha 0, where a contribution is not measured; record None")
+        slot.state = replace(slot.state, contribution=contribution)
+
+    def record_anomaly(self, name: SlotId, what: str) -> None:
+        """Note that something is wrong with this seed in this epoch."""
+        self.slot(name).record_anomaly(what)
+
+    # Counterfactuals and results
+
+    def only(self, coalition: Iterable[SlotId]) -> AbstractContextManager[None]:
+        """While this lasts, only the seeds of these slots are in the forward pass."""
+        return coalitions.only(list(self._slots.values()), frozenset(coalition))
+
+    def coalition_outputs(self, wanted: Iterable[Iterable[SlotId]], *args: Any, **kwargs: Any) -> dict[Coalition, Any]:
+        """The output under each coalition of blended seeds, in evaluation mode and without touching state."""
+        return coalitions.coalition_outputs(self.host, list(self._slots.values()), wanted, *args, **kwargs)
+
+    def fossils(self) -> tuple[Fossil, ...]:
+        """The architecture that was kept so far; `plant` builds it into another host."""
+        return harvest.fossils_of(self._slots.values())
+
+    def harvest(self) -> nn.Module:
+        """A plain copy of the host with the fossils built in and all other seeds left out."""
+        return harvest.harvest(self.host, list(self._slots.values()))
+
+    # Saving and loading
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "generator": self._generator.get_state()}
+
+    def set_extra_state(self, saved: Any) -> None:
+        self.epoch = saved["epoch"]
+        self._generator.set_state(saved["generator"])
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Take over a body saved in any stage; seeds are grown as needed. A state that does not fit changes nothing."""
+        self._check_state(state_dict)
+        result = super().load_state_dict(state_dict, strict, assign)
+        if self._membership is not None:
+            self._membership.sync()
+        return result
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        own = state.get("_extra_state")
+        generator = own.get("generator") if isinstance(own, dict) else None
+        if not isinstance(own, dict) or type(own.get("epoch")) is not int or not isinstance(generator, Tensor):
+            raise InvalidCheckpoint("the state is not that of a body; give what `Body.state_dict()` returned")
+        expected = self._expected(state)
+        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        wrong = [f"'{name}' is missing" for name in expected if name not in tensors]
+        wrong += [f"'{name}' is unexpected" for name in tensors if name not in expected]
+        wrong += [
+            f"'{name}' has shape {tuple(tensors[name].shape)} instead of {tuple(shape)}"
+            for name, shape in expected.items()
+            if name in tensors and tensors[name].shape != shape
+        ]
+        if wrong:
+            raise InvalidCheckpoint(
+                f"the state does not fit this body: {'; '.join(wrong[:5])}; "
+                "build and graft the host as it was when it was saved"
+            )
+
+    def _expected(self, state: Mapping[str, Any]) -> dict[str, torch.Size]:
+        """Names and shapes of the tensors that a state with these slots must have."""
+        shapes = {f"host.{name}": value.shape for name, value in self.host.state_dict().items()}
+        for index, slot in enumerate(self._slots.values()):
+            key = f"slots.{index}._extra_state"
+            if key not in state:
+                raise InvalidCheckpoint(f"the state has no slot {index}; this body has {len(self._slots)} slots")
+            plan = decode_slot(state[key], slot.id).plan
+            structure = slot.structure(plan) if plan is not None else {}
+            shapes.update({f"slots.{index}.seed.{name}": shape for name, shape in structure.items()})
+        return shapes
+
+
+def _germinate(state: SlotState, action: Action) -> SlotState:
+    return state.germinated(Plan(str(action.blueprint), action.style, action.tempo, action.alpha_target))
+
+
+def _set_alpha_target(state: SlotState, action: Action) -> SlotState:
+    return state.retargeted(action.alpha_target, int(action.alpha_speed), action.alpha_curve, action.style)
+
+
+def _prune(state: SlotState, action: Action) -> SlotState:
+    return state.pruned(int(action.alpha_speed), action.alpha_curve)
+
+
+_NEXT: dict[Op, Callable[[SlotState, Action], SlotState]] = {
+    Op.GERMINATE: _germinate,
+    Op.ADVANCE: lambda state, action: state.advanced(),
+    Op.SET_ALPHA_TARGET: _set_alpha_target,
+    Op.PRUNE: _prune,
+    Op.FOSSILIZE: lambda state, action: state.fossilized(),
+}
+"""What each op makes of a slot's state."""

@@ -1,0 +1,210 @@
+"""A slot: the place behind one host submodule where a seed can live, and the only owner of its state."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from esper.contracts import RULES, SlotId, SlotSnapshot, Topology
+from esper.growth.blending import FeatureGate, Seed, straight_through
+from esper.growth.blueprints import find_blueprint
+from esper.growth.lifecycle import Plan, SlotState
+from esper.growth.persistence import decode_slot, encode_slot
+
+
+class Isolation(Enum):
+    """How a seed learns while the network's output is still exactly the host's.
+
+    STRAIGHT_THROUGH hands it the gradient that the host's features get, at no extra pass.
+    SHADOW runs the rest of the network once more with the seed blended in (`train_isolated`), so that the
+    seed sees its own effect.
+    """
+
+    STRAIGHT_THROUGH = "straight_through"
+    SHADOW = "shadow"
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a slot is attached to, fixed for life. `shape` is one sample's features, without the batch."""
+
+    slot: SlotId
+    topology: Topology
+    channels: int
+    shape: tuple[int, ...]
+    blueprints: tuple[str, ...]
+
+
+class Slot(nn.Module):
+    """Holds at most one seed and applies it to the features of the submodule it is attached to.
+
+    `Body` judges operations, computes the state that follows and hands it to `become`.
+    """
+
+    _place: Tensor
+
+    def __init__(self, site: Site, isolation: Isolation, like: Tensor) -> None:
+        super().__init__()
+        self.site = site
+        self.isolation = isolation
+        self.state = SlotState()
+        self.seed: Seed | None = None
+        self.muted = False
+        self.bypassed = False
+        self.shadowed = False
+        self.isolated_input: Tensor | None = None
+        self._gradient_norms: Tensor | None = None
+        self._gradient_batches = 0
+        self._anomalies: list[str] = []
+        # An empty buffer follows the host through `.to(...)` and tells seeds where to be born.
+        self.register_buffer("_place", like.detach().new_empty(0), persistent=False)
+
+    @property
+    def id(self) -> SlotId:
+        return self.site.slot
+
+    @property
+    def alpha(self) -> float:
+        return self.state.schedule.alpha
+
+    @property
+    def isolated(self) -> bool:
+        """The seed trains, and the network's output does not show it."""
+        return RULES[self.state.stage].trains and self.alpha == 0.0
+
+    @property
+    def seed_parameters(self) -> list[nn.Parameter]:
+        return [] if self.seed is None else list(self.seed.parameters())
+
+    def snapshot(self) -> SlotSnapshot:
+        state, plan = self.state, self.state.plan
+        return SlotSnapshot(
+            slot=self.id,
+            topology=self.site.topology,
+            channels=self.site.channels,
+            blueprints=self.site.blueprints,
+            stage=state.stage,
+            age=state.age,
+            blueprint=plan.blueprint if plan else None,
+            style=plan.style if plan else None,
+            tempo=plan.tempo if plan else None,
+            alpha=self.alpha,
+            alpha_target=state.schedule.target,
+            alpha_mode=state.schedule.mode,
+            parameters=sum(parameter.numel() for parameter in self.seed_parameters),
+            gradient_norm=state.gradient_norm,
+            contribution=state.contribution,
+            anomalies=state.anomalies,
+        )
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The features as the rest of the network sees them: `h` itself unless a seed has alpha above 0."""
+        if self.seed is None or self.muted or not RULES[self.state.stage].trains:
+            return h
+        if self.alpha > 0.0:
+            blended: Tensor = self.seed(h, self.alpha)
+            return blended
+        return self._isolate(h, self.seed) if self.training and torch.is_grad_enabled() else h
+
+    def _isolate(self, h: Tensor, seed: Seed) -> Tensor:
+        """A host layer behind may work in place, so neither the seed nor the shadow pass may share `h`."""
+        assert self.state.plan is not None
+        ahead = float(self.state.plan.alpha_target)
+        if self.shadowed:
+            shadow: Tensor = seed(h.detach(), ahead)
+            return shadow
+        if self.isolation is Isolation.STRAIGHT_THROUGH:
+            return straight_through(h, seed(h.detach(), ahead))
+        self.isolated_input = h.detach().clone()
+        return h
+
+    def after_host(self, module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
+        """The forward hook on the host's submodule."""
+        if self.bypassed:
+            return output
+        features: Tensor = self(output)
+        return features
+
+    @contextmanager
+    def set(self, **flags: bool) -> Iterator[None]:
+        """`muted` (leave the seed out), `bypassed` (leave it to the caller), `shadowed` (blend it though isolated)."""
+        before = {name: getattr(self, name) for name in flags}
+        for name, value in flags.items():
+            setattr(self, name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+    def become(self, state: SlotState, generator: torch.Generator) -> None:
+        """Take on `state`, with the seed and the gate that its plan asks for and no other."""
+        self.seed = self._seed_for(state.plan, generator)
+        if state.plan is None:
+            self.isolated_input = None
+            self._forget_epoch()
+        self.state = state
+
+    def _seed_for(self, plan: Plan | None, generator: torch.Generator) -> Seed | None:
+        """The present seed as far as it fits `plan`; what is missing is built from the generator's next number."""
+        if plan is None:
+            return None
+        if self.seed is not None and self.state.plan is not None and self.state.plan.blueprint == plan.blueprint:
+            same = self.seed.operator is plan.style.operator
+            return self.seed if same else self._assemble(self.seed.delta, plan)
+        blueprint = find_blueprint(plan.blueprint, self.site.topology)
+        birth = int(torch.randint(2**62, (), generator=generator))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(birth)
+            delta = blueprint.build(self.site.channels)
+        return self._assemble(delta, plan)
+
+    def _assemble(self, delta: nn.Module, plan: Plan) -> Seed:
+        gate = FeatureGate(self.site.channels, self.site.topology) if plan.gated else None
+        return Seed(delta, plan.style.operator, gate).to(self._place).train(self.training)
+
+    def structure(self, plan: Plan) -> dict[str, torch.Size]:
+        """Names and shapes of the tensors of the seed that `plan` asks for; allocates nothing."""
+        with torch.device("meta"):
+            delta = find_blueprint(plan.blueprint, self.site.topology).build(self.site.channels)
+            gate = FeatureGate(self.site.channels, self.site.topology) if plan.gated else None
+            seed = Seed(delta, plan.style.operator, gate)
+        return {name: value.shape for name, value in seed.state_dict().items()}
+
+    def record_gradients(self) -> None:
+        """Note the norm of the seed's gradients of this batch; it stays on the device until the epoch ends."""
+        gradients = [parameter.grad for parameter in self.seed_parameters if parameter.grad is not None]
+        if not gradients:
+            return
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        self._gradient_norms = norm if self._gradient_norms is None else self._gradient_norms + norm
+        self._gradient_batches += 1
+
+    def record_anomaly(self, what: str) -> None:
+        self._anomalies.append(what)
+
+    def publish_epoch(self) -> None:
+        """Move what this epoch's batches measured into the state."""
+        norm: float | None = None
+        if self._gradient_norms is not None:
+            norm = float(self._gradient_norms) / self._gradient_batches
+            if not math.isfinite(norm):
+                self._anomalies.append("non-finite gradient")
+        if self.seed is not None:
+            self.state = replace(self.state, gradient_norm=norm, anomalies=tuple(self._anomalies))
+        self._forget_epoch()
+
+    def _forget_epoch(self) -> None:
+        self._gradient_norms, self._gradient_batches, self._anomalies = None, 0, []
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return encode_slot(self.id, self.state)
+
+    def set_extra_state(self, encoded: Any) -> None:
+        """Part of `load_state_dict`: grow the saved seed's structure, which the weights are then loaded into."""
+        self.become(decode_slot(encoded, self.id), torch.Generator())
