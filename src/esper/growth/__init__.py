@@ -7,7 +7,7 @@ from esper.growth.blueprints import (
     DuplicateBlueprint,
     UnknownBlueprint,
     blueprint,
-    blueprints,
+    blueprints_for,
     find_blueprint,
     last_zero,
 )
@@ -50,7 +50,7 @@ __all__ = [
     "UnknownModule",
     "UnknownSlot",
     "blueprint",
-    "blueprints",
+    "blueprints_for",
     "count_flops",
     "count_parameters",
     "find_blueprint",

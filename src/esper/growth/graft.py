@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from esper.contracts import EsperError, NullSink, Sink, SlotId, Topology, nearest
 from esper.growth.accounting import Cost, count_flops, count_parameters
-from esper.growth.blueprints import blueprints as fitting
-from esper.growth.blueprints import find_blueprint
+from esper.growth.blueprints import blueprints_for, find_blueprint
 from esper.growth.body import Body, GrowthConfig
 from esper.growth.coalitions import evaluating
 from esper.growth.slot import Site, Slot
@@ -150,7 +149,7 @@ def _site(name: SlotId, output: Any, wanted: Topology | None, names: Sequence[st
     topology = wanted or _BY_RANK[len(shape)]
     if (topology is Topology.CNN) != (len(shape) == 4):
         raise NotFeatures(f"'{name}' puts out shape {shape}, which does not suit topology '{topology}'")
-    known = tuple(blueprint.name for blueprint in fitting(topology))
+    known = tuple(blueprint.name for blueprint in blueprints_for(topology))
     if not known:
         raise NotFeatures(
             f"'{name}' has {topology} features, for which no blueprint is registered; register one with "

@@ -6,7 +6,7 @@ from esper.growth.blueprints.registry import (
     DuplicateBlueprint,
     UnknownBlueprint,
     blueprint,
-    blueprints,
+    blueprints_for,
     find_blueprint,
     last_zero,
 )
@@ -16,7 +16,7 @@ __all__ = [
     "DuplicateBlueprint",
     "UnknownBlueprint",
     "blueprint",
-    "blueprints",
+    "blueprints_for",
     "cnn",
     "dense",
     "find_blueprint",

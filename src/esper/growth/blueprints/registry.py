@@ -60,7 +60,7 @@ def blueprint(name: str, topology: str, kind: Kind) -> Callable[[Factory], Facto
     return register
 
 
-def blueprints(topology: Topology) -> tuple[Blueprint, ...]:
+def blueprints_for(topology: Topology) -> tuple[Blueprint, ...]:
     """All blueprints that fit `topology`, in the order of their registration."""
     return tuple(_REGISTRY[topology].values())
 
