@@ -1,7 +1,6 @@
 """Which way of training an isolated seed blends in better: straight through, or with a shadow pass?
 
     python benchmarks/isolation.py       # prints the table, writes results/isolation.csv; 7 minutes on 2 cores
-    python benchmarks/isolation.py --isolation-epochs 2 --out /tmp/short.csv
 
 The two episodes of a pair share initial weights, split, data order and the newborn seed; only `Isolation` differs.
 Until alpha leaves 0 their hosts must score the same to the last bit, which is checked.
@@ -9,9 +8,9 @@ Until alpha leaves 0 their hosts must score the same to the last bit, which is c
 A seed germinates after epoch 5, trains for `--isolation-epochs`, is blended to alpha 1 with tempo 3 and held to the
 end. The first epoch of a ramp has alpha 0, so a seed is isolated for one epoch more than it is in TRAINING.
 
-Accuracy (a fraction; points in the table) and loss (nats) are those of the evaluation split:
-`host` at the last moment with alpha 0; `jump` what blending the seed at once would change at that moment; `worst` the
-worst of the ramp minus `host`; `arrival` after the first epoch at full alpha; `final` after the last epoch.
+Accuracy (a fraction; points in the table) and loss (nats) are of the evaluation split: `host` at the last moment with
+alpha 0, `jump` what blending the seed at once would change then, `worst` the worst of the ramp minus `host`,
+`arrival` after the first epoch at full alpha, `final` after the last epoch.
 """
 
 import argparse
@@ -93,8 +92,8 @@ class Score(NamedTuple):
     loss: float
 
 
-COLUMNS = [f"{name}_{kind}" for name in ("host", "jump", "worst", "arrival", "final") for kind in Score._fields]
-COLUMNS += ["epoch_milliseconds"]  # compared as a ratio
+NAMES = ("host", "jump", "worst", "arrival", "final")
+COLUMNS = [*(f"{name}_{kind}" for name in NAMES for kind in Score._fields), "epoch_milliseconds"]
 
 
 class Moment(NamedTuple):
@@ -185,8 +184,7 @@ def play(pair: Pair, isolation: Isolation) -> Numbers:
     arrival = next(i for i, moment in enumerate(moments) if moment.alpha == 1.0) + 1
     (_, host, ahead), ramp = moments[start - 1], moments[start : arrival + 1]
     worst = min(each.score.accuracy for each in ramp), max(each.score.loss for each in ramp)
-    scores = np.array([host, ahead, worst, moments[arrival].score, moments[-1].score])
-    scores[1:3] -= host
+    scores = np.array([host, np.subtract(ahead, host), np.subtract(worst, host), ramp[-1].score, moments[-1].score])
     return np.append(scores, 1000.0 * median(episode.isolated_seconds))
 
 
@@ -206,7 +204,7 @@ def interval(values: Numbers) -> str:
 
 
 def table(values: Numbers) -> Iterator[str]:
-    """Markdown lines from shape (tasks, seeds, ways, columns)."""
+    """Markdown lines from shape (tasks, seeds, ways, columns); times are compared as a ratio."""
     yield "| task | measure | straight through | shadow | shadow - straight through (95 % interval) |"
     yield "|---|---|---|---|---|"
     for task, of_task in zip(TASKS, values, strict=True):

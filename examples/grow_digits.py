@@ -22,7 +22,7 @@ from esper.contracts import Action, AlphaTarget, Op, SlotSnapshot, Stage, Tempo
 from esper.growth import ConvHost, ConvShape
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402  # the backend must be chosen first
+from matplotlib import pyplot as plt
 
 EPOCHS = 30
 SLOTS = ["block0", "block1", "block2"]
@@ -61,6 +61,7 @@ class Record:
 
 
 def digits(seed: int) -> Digits:
+    """1,200 digits to train on and 597 to evaluate on."""
     raw = load_digits()
     x = torch.tensor(raw.data, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16.0
     y = torch.tensor(raw.target)
@@ -89,6 +90,7 @@ def run(data: Digits, schedule: dict[int, Action], seed: int) -> Iterator[Record
 
 
 def train_epoch(body: esper.Body, optimizer: torch.optim.Optimizer, data: Digits, order: torch.Generator) -> None:
+    """The ordinary loop; the body's only wish is to see the gradients before the step."""
     body.train()
     for batch in torch.randperm(len(data.train_x), generator=order).split(64):
         optimizer.zero_grad()
@@ -112,6 +114,7 @@ def evaluate(body: esper.Body, data: Digits) -> float:
 
 
 def line(epoch: int, record: Record) -> str:
+    """An epoch in words."""
     slots = "  ".join(f"{slot.slot} {slot.stage.name.lower():<10} {slot.alpha:4.2f}" for slot in record.slots)
     return f"epoch {epoch:2d}  accuracy {record.accuracy:6.1%}  parameters {record.parameters:5d}  {slots}"
 
@@ -128,7 +131,7 @@ def draw(grown: list[Record], ungrown: list[Record], path: Path) -> None:
     curves.set(ylabel="evaluation accuracy, %", ylim=(0, 100), title="One host on digits, the same start and batches")
     curves.legend(loc="upper left")
     curves.grid(alpha=0.3)
-    for row, name in enumerate(SLOTS):
+    for row in range(len(SLOTS)):
         for epoch, record in enumerate(grown):
             if colour := COLOURS.get(record.slots[row].stage):
                 stages.barh(row, 1, left=epoch - 0.5, color=colour, height=0.8)
@@ -142,6 +145,7 @@ def draw(grown: list[Record], ungrown: list[Record], path: Path) -> None:
 
 
 def main() -> None:
+    """Grow, run the control, draw."""
     parser = argparse.ArgumentParser(description="Grow a small CNN on digits by a fixed schedule.")
     parser.add_argument("--seed", type=int, default=0, help="of initial weights, split and data order (default 0)")
     parser.add_argument("--out", type=Path, default=Path("out/demo.png"), help="picture to write (default %(default)s)")

@@ -66,7 +66,9 @@ def test_gate_refuses_and_says_why(gate, op, stage, change, reason):
 
 
 def test_germination_of_an_unknown_blueprint_gets_a_hint():
-    verdict = judge(Action(Op.GERMINATE, "stem", blueprint="conv_hevy"), replace(READY, stage=Stage.DORMANT), THRESHOLDS)
+    verdict = judge(
+        Action(Op.GERMINATE, "stem", blueprint="conv_hevy"), replace(READY, stage=Stage.DORMANT), THRESHOLDS
+    )
     assert not verdict
     assert verdict.gate is Gate.G0
     assert "did you mean 'conv_heavy'?" in verdict.reasons[0]

@@ -118,5 +118,5 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize("fields", IMPOSSIBLE)
 def test_a_state_that_cannot_be_is_refused(fields):
-    with pytest.raises(IllegalTransition, match="cannot|go together|needs|not measured"):
+    with pytest.raises(IllegalTransition, match=r"cannot|go together|needs|not measured"):
         SlotState(**fields)

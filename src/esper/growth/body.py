@@ -25,12 +25,12 @@ from esper.contracts import (
 )
 from esper.growth import coalitions, gates, harvest, shadow
 from esper.growth.accounting import Cost, Costs, costs_of
+from esper.growth.checkpoint import check_fits
 from esper.growth.coalitions import Coalition
 from esper.growth.gates import Thresholds
 from esper.growth.harvest import Fossil
 from esper.growth.lifecycle import Plan, SlotState
 from esper.growth.membership import Membership
-from esper.growth.persistence import InvalidCheckpoint, decode_slot
 from esper.growth.slot import Isolation, Slot
 
 
@@ -193,43 +193,11 @@ class Body(nn.Module):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Take over a body saved in any stage; seeds are grown as needed. A state that does not fit changes nothing."""
-        self._check_state(state_dict)
+        check_fits(state_dict, self.host, list(self._slots.values()))
         result = super().load_state_dict(state_dict, strict, assign)
         if self._membership is not None:
             self._membership.sync()
         return result
-
-    def _check_state(self, state: Mapping[str, Any]) -> None:
-        own = state.get("_extra_state")
-        generator = own.get("generator") if isinstance(own, dict) else None
-        if not isinstance(own, dict) or type(own.get("epoch")) is not int or not isinstance(generator, Tensor):
-            raise InvalidCheckpoint("the state is not that of a body; give what `Body.state_dict()` returned")
-        expected = self._expected(state)
-        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-        wrong = [f"'{name}' is missing" for name in expected if name not in tensors]
-        wrong += [f"'{name}' is unexpected" for name in tensors if name not in expected]
-        wrong += [
-            f"'{name}' has shape {tuple(tensors[name].shape)} instead of {tuple(shape)}"
-            for name, shape in expected.items()
-            if name in tensors and tensors[name].shape != shape
-        ]
-        if wrong:
-            raise InvalidCheckpoint(
-                f"the state does not fit this body: {'; '.join(wrong[:5])}; "
-                "build and graft the host as it was when it was saved"
-            )
-
-    def _expected(self, state: Mapping[str, Any]) -> dict[str, torch.Size]:
-        """Names and shapes of the tensors that a state with these slots must have."""
-        shapes = {f"host.{name}": value.shape for name, value in self.host.state_dict().items()}
-        for index, slot in enumerate(self._slots.values()):
-            key = f"slots.{index}._extra_state"
-            if key not in state:
-                raise InvalidCheckpoint(f"the state has no slot {index}; this body has {len(self._slots)} slots")
-            plan = decode_slot(state[key], slot.id).plan
-            structure = slot.structure(plan) if plan is not None else {}
-            shapes.update({f"slots.{index}.seed.{name}": shape for name, shape in structure.items()})
-        return shapes
 
 
 def _germinate(state: SlotState, action: Action) -> SlotState:

@@ -104,9 +104,10 @@ class SlotState:
 
     def ticked(self, thresholds: Thresholds) -> "SlotState":
         """One epoch later."""
-        older = replace(self, age=self.age + 1, schedule=self.schedule.tick())
-        if older.stage is Stage.BLENDING and older.schedule.target == older.schedule.alpha == 0.0:
-            return older._emptied()
+        schedule = self.schedule.tick()
+        if self.stage is Stage.BLENDING and schedule.target == schedule.alpha == 0.0:
+            return self._emptied()
+        older = replace(self, age=self.age + 1, schedule=schedule)
         if RULES[older.stage].cools and older.age >= cooling_epochs(older.stage, thresholds):
             (after,) = RULES[older.stage].may_become
             return older._enter(after)

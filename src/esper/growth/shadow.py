@@ -31,7 +31,7 @@ def shadow_pass(
             else:
                 with chain.in_hand():
                     loss = loss_of(chain.run(features, start))
-        _accumulate(loss, slot.seed_parameters)
+            _accumulate(loss, slot.seed_parameters)
     for slot in isolated:
         slot.isolated_input = None
 
@@ -45,7 +45,7 @@ def _accumulate(loss: Tensor, parameters: Sequence[nn.Parameter]) -> None:
 
 @contextmanager
 def _untouched(host: nn.Module) -> Iterator[None]:
-    """Running statistics are as before afterwards."""
+    """Running statistics are as before afterwards; a backward pass that needs them comes before that."""
     before = [(buffer, buffer.clone()) for buffer in host.buffers()]
     try:
         yield

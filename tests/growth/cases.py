@@ -1,0 +1,213 @@
+"""Hosts of many makes, and a driver that takes a slot of any of them to any stage through the real gates."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    ConvNextConfig,
+    ConvNextForImageClassification,
+    ResNetConfig,
+    ResNetForImageClassification,
+)
+
+import esper
+from esper.contracts import RULES, Action, AlphaSpeed, Op, Sink, Stage, Style
+from esper.growth import Body, ConvHost, ConvShape, DenseHost, GrowthConfig, Isolation, Thresholds
+
+CLASSES = 5
+CONFIG = GrowthConfig(Thresholds(horizon=10))
+
+
+class Residual(nn.Module):
+    """Not a chain: the stem's output is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.branch = nn.Sequential(nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Conv2d(6, 6, 3, padding=1))
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
+        h = h + self.branch(h)
+        return self.head(h.mean(dim=(2, 3)))
+
+
+def in_place_sequential() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(inplace=True)),
+        nn.Dropout(0.0),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(6, CLASSES),
+    )
+
+
+def resnet() -> nn.Module:
+    shape = ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], layer_type="basic", num_labels=CLASSES)
+    return ResNetForImageClassification(shape)
+
+
+def convnext() -> nn.Module:
+    shape = ConvNextConfig(num_stages=2, hidden_sizes=[8, 12], depths=[1, 1], patch_size=2, num_labels=CLASSES)
+    return ConvNextForImageClassification(shape)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    build: Callable[[], nn.Module]
+    at: tuple[str, ...]
+    shape: tuple[int, ...] = (3, 16, 16)
+    upstream: str = ""  # a parameter in front of the first slot
+    blueprint: str = "conv_light"
+
+    def host(self) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            return self.build()
+
+    def body(self, isolation: Isolation = Isolation.STRAIGHT_THROUGH, sink: Sink | None = None) -> Body:
+        config = GrowthConfig(CONFIG.thresholds, isolation)
+        return esper.graft(self.host(), at=list(self.at), example=self.inputs(2), config=config, sink=sink)
+
+    def inputs(self, n: int = 4) -> Tensor:
+        return torch.randn(n, *self.shape, generator=torch.Generator().manual_seed(3))
+
+    def labels(self, n: int = 4) -> Tensor:
+        return torch.arange(n) % CLASSES
+
+
+CASES = [
+    Case(
+        "conv",
+        lambda: ConvHost(3, CLASSES, ConvShape((4, 6, 6), pool_after=(0,))),
+        ("block0", "block1", "block2"),
+        upstream="block0.0.weight",
+    ),
+    Case(
+        "dense",
+        lambda: DenseHost(7, CLASSES, (8, 8)),
+        ("layer0", "layer1"),
+        shape=(7,),
+        upstream="layer0.0.weight",
+        blueprint="mlp",
+    ),
+    Case("sequential-in-place", in_place_sequential, ("0", "2"), upstream="0.weight"),
+    Case("residual", Residual, ("stem", "branch"), upstream="stem.weight"),
+    Case(
+        "hf-resnet",
+        resnet,
+        ("resnet.encoder.stages.0", "resnet.encoder.stages.1", "resnet.encoder.stages.1.layers.0.layer.0"),
+        upstream="resnet.embedder.embedder.convolution.weight",
+    ),
+    Case(
+        "hf-convnext",
+        convnext,
+        ("convnext.embeddings", "convnext.encoder.stages.0", "convnext.encoder.stages.1"),
+        upstream="convnext.embeddings.patch_embeddings.weight",
+    ),
+]
+
+
+def logits(output: Any) -> Tensor:
+    return output if isinstance(output, Tensor) else output.logits
+
+
+def loss_of(case: Case) -> Callable[[Any], Tensor]:
+    return lambda output: nn.functional.cross_entropy(logits(output), case.labels())
+
+
+def gradients(case: Case, network: nn.Module) -> tuple[Tensor, list[Tensor | None]]:
+    """Loss and gradients of one batch in training mode."""
+    network.train()
+    network.zero_grad()
+    loss = loss_of(case)(network(case.inputs()))
+    loss.backward()
+    host = network.host if isinstance(network, Body) else network
+    return loss.detach(), [None if p.grad is None else p.grad.clone() for p in host.parameters()]
+
+
+def train_epoch(case: Case, body: Body, optimizer: torch.optim.Optimizer) -> None:
+    body.train()
+    optimizer.zero_grad()
+    loss_of(case)(body(case.inputs())).backward()
+    body.train_isolated(loss_of(case), case.inputs())
+    body.record_gradients()
+    optimizer.step()
+    for slot in body.blended():
+        body.record_contribution(slot, 0.5)
+    body.tick()
+
+
+def do(body: Body, op: Op, slot: str, **heads: Any) -> None:
+    verdict = body.execute(Action(op, slot, **heads))
+    assert verdict, verdict.reasons
+
+
+def grow(
+    case: Case,
+    body: Body,
+    optimizer: torch.optim.Optimizer,
+    slot: str,
+    stage: Stage,
+    style: Style = Style.LINEAR_ADD,
+    blueprint: str | None = None,
+) -> None:
+    """Take a dormant slot to `stage` by real operations and real training."""
+    if stage is Stage.DORMANT:
+        return
+    do(body, Op.GERMINATE, slot, blueprint=blueprint or case.blueprint, style=style)
+    if RULES[stage].cools:
+        do(body, Op.PRUNE, slot)
+        while body.slot(slot).state.stage is not stage:
+            body.tick()
+        return
+    while (now := body.slot(slot).state.stage) is not stage:
+        if now is Stage.HOLDING:
+            train_epoch(case, body, optimizer)
+            do(body, Op.FOSSILIZE, slot)
+        elif not body.execute(Action(Op.ADVANCE, slot)):
+            train_epoch(case, body, optimizer)
+        assert body.epoch < 50
+    if stage is Stage.BLENDING:
+        train_epoch(case, body, optimizer)  # alpha is on its way, above 0
+
+
+def optimiser_of(body: Body) -> torch.optim.Optimizer:
+    optimizer = torch.optim.AdamW(body.host.parameters(), lr=1e-2)
+    body.optimise_with(optimizer, lr=1e-2)
+    return optimizer
+
+
+def full_state(body: Body, optimizer: torch.optim.Optimizer | None = None) -> Any:
+    """Everything an operation could change, as a copy."""
+    state = {
+        "weights": body.state_dict(),
+        "snapshots": body.snapshots(),
+        "modes": [module.training for module in body.modules()],
+        "identities": [id(parameter) for parameter in body.parameters()],
+        "optimizer": None if optimizer is None else optimizer.state_dict(),
+        "random": torch.get_rng_state(),
+    }
+    return copy.deepcopy(state)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality to the bit through nested containers."""
+    if isinstance(left, Tensor):
+        return isinstance(right, Tensor) and left.dtype == right.dtype and torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and not hasattr(left, "_fields"):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+PRUNE_SLOWLY = {"alpha_speed": AlphaSpeed.FAST}

@@ -1,0 +1,150 @@
+"""Every blueprint under every style: the identity at birth, alive, and able to learn."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import esper
+from esper.contracts import Kind, Style, Topology
+from esper.growth import (
+    DuplicateBlueprint,
+    UnknownBlueprint,
+    blueprint,
+    blueprints_for,
+    count_parameters,
+    find_blueprint,
+    last_zero,
+)
+from esper.growth.blending import FeatureGate, Seed
+from esper.growth.blueprints import registry
+
+ALL = [each for topology in Topology for each in blueprints_for(topology)]
+every_blueprint = pytest.mark.parametrize("each", ALL, ids=lambda each: f"{each.topology}-{each.name}")
+every_style = pytest.mark.parametrize("style", Style, ids=lambda style: style.name)
+ALPHAS = [0.3, 1.0]
+
+
+def seed_of(each, style: Style, channels: int = 8) -> Seed:
+    gate = FeatureGate(channels, each.topology) if style is Style.GATED else None
+    return Seed(each.build(channels), style.operator, gate)
+
+
+def features(each, channels: int = 8, n: int = 6, size: int = 5) -> Tensor:
+    shape = (n, channels, size, size) if each.topology is Topology.CNN else (n, channels)
+    return torch.randn(shape)
+
+
+def test_the_design_asks_for_these():
+    assert [each.name for each in blueprints_for(Topology.CNN)] == [
+        "norm", "attention", "depthwise", "bottleneck", "conv_small", "conv_light", "conv_heavy",
+    ]  # fmt: skip
+    assert [each.name for each in blueprints_for(Topology.DENSE)] == ["norm", "low_rank", "mlp_small", "mlp"]
+
+
+@every_blueprint
+@every_style
+def test_newborn_seed_leaves_features_bit_identical(each, style):
+    h = features(each)
+    for alpha in ALPHAS:
+        assert torch.equal(seed_of(each, style)(h, alpha), h)
+
+
+@every_blueprint
+@every_style
+def test_newborn_seed_has_a_live_gradient_of_ordinary_size(each, style):
+    """Pitfall: a dead seed gets no gradient; a norm over exact zeros gets one that is 1/sqrt(eps) too large."""
+    seed = seed_of(each, style)
+    h = features(each)
+    target = torch.randn_like(h)
+    (seed(h, 1.0) - target).square().mean().backward()
+    norm = torch.stack([p.grad.norm() for p in seed.parameters() if p.grad is not None]).norm()
+    assert 1e-4 < norm < 10.0
+
+
+@every_blueprint
+@every_style
+def test_trained_seed_learns_and_every_parameter_takes_part(each, style):
+    """A teacher of the same make sets the task, so it can be learned."""
+    h = features(each, n=64)
+    seed = seed_of(each, style)
+    teacher = seed_of(each, style)
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter.normal_(std=0.5)
+        target = teacher(h, 1.0)
+    optimizer = torch.optim.Adam(seed.parameters(), lr=0.02)
+    losses, born = [], [parameter.detach().clone() for parameter in seed.parameters()]
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = (seed(h, 1.0) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+    assert all(not torch.equal(now, then) for now, then in zip(seed.parameters(), born, strict=True))
+
+
+@every_blueprint
+@pytest.mark.parametrize("channels", [1, 2, 3, 8, 17, 64])
+def test_parameter_count_is_known_without_building(each, channels):
+    random_state = torch.get_rng_state()
+    count = each.parameters(channels)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert count == count_parameters(each.build(channels).parameters())
+
+
+@pytest.mark.parametrize("each", blueprints_for(Topology.CNN), ids=lambda each: each.name)
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (7, 7), (32, 5)])
+@pytest.mark.parametrize("n", [1, 3])
+def test_cnn_blueprint_works_at_any_resolution_and_batch(each, size, n):
+    h = torch.randn(n, 8, *size)
+    seed = seed_of(each, Style.GATED)
+    for parameter in seed.parameters():
+        nn.init.normal_(parameter)
+    output = seed(h, 0.7)
+    assert output.shape == h.shape
+    assert output.isfinite().all()
+
+
+@pytest.mark.parametrize("each", blueprints_for(Topology.DENSE), ids=lambda each: each.name)
+def test_dense_blueprint_works_on_any_leading_axes(each):
+    for shape in [(3, 8), (3, 5, 8), (1, 2, 2, 8)]:
+        assert seed_of(each, Style.GATED)(torch.randn(shape), 1.0).shape == shape
+
+
+def test_unknown_blueprint_gets_a_hint():
+    with pytest.raises(UnknownBlueprint, match="no blueprint 'conv_hevy' for cnn hosts; did you mean 'conv_heavy'"):
+        find_blueprint("conv_hevy", Topology.CNN)
+
+
+def test_a_user_registers_a_transformer_blueprint_and_grows_it(monkeypatch):
+    monkeypatch.setitem(registry._REGISTRY, Topology.TRANSFORMER, {})
+
+    @blueprint("adapter", topology="transformer", kind=Kind.MIX_CHANNELS)
+    def adapter(channels: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(channels, 2), nn.ReLU(), last_zero(nn.Linear(2, channels)))
+
+    with pytest.raises(DuplicateBlueprint, match="'adapter' exists already"):
+        blueprint("adapter", topology="transformer", kind=Kind.MIX_CHANNELS)(adapter)
+    host = nn.Sequential(nn.Embedding(11, 6), nn.Linear(6, 6))
+    body = esper.graft(host, at=["0"], example=torch.zeros(2, 3, dtype=torch.long))
+    assert body.snapshots()[0].blueprints == ("adapter",)
+    assert body.snapshots()[0].channels == 6
+
+
+def test_blending_operators_are_those_of_the_design():
+    h, a = torch.randn(5, 8), 0.7
+    for style in Style:
+        seed = seed_of(find_blueprint("mlp", Topology.DENSE), style)
+        for parameter in seed.parameters():
+            nn.init.normal_(parameter)
+        d = seed.delta(h)
+        expected = {
+            Style.LINEAR_ADD: h + a * d,
+            Style.SIGMOID_ADD: h + a * d,
+            Style.LINEAR_MULTIPLY: h * (1 + a * torch.tanh(d)),
+            Style.GATED: h + a * torch.sigmoid(h @ seed.gate.weight + seed.gate.bias)[:, None] * d
+            if seed.gate
+            else None,
+        }[style]
+        torch.testing.assert_close(seed(h, a), expected)

@@ -1,0 +1,373 @@
+"""A body over its whole life: random legal play with every invariant checked, saving, events, coalitions."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import esper
+from esper.contracts import (
+    CHOICES,
+    RULES,
+    Action,
+    AlphaMode,
+    AlphaRetargeted,
+    Event,
+    Head,
+    Op,
+    OperationRefused,
+    Stage,
+    StageChanged,
+    Style,
+)
+from esper.growth import (
+    Body,
+    DenseHost,
+    InvalidCheckpoint,
+    NotMeasurable,
+    Slot,
+    UnknownCoalition,
+    chain,
+    count_parameters,
+)
+from tests.growth.cases import CASES, do, full_state, grow, loss_of, optimiser_of, same, train_epoch
+
+CONV = CASES[0]
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def write(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def actions(case) -> st.SearchStrategy[Action]:
+    heads = {head.value: st.sampled_from(values) for head, values in CHOICES.items() if head is not Head.OP}
+    names = st.sampled_from([*case.at, "nowhere"])
+    kinds = st.sampled_from(["norm", "conv_light", "mlp", "unheard_of"])
+    return st.builds(Action, op=st.sampled_from(Op), slot=names, blueprint=kinds, **heads)
+
+
+def check_invariants(case, body: Body, optimizer: torch.optim.Optimizer, host_keys: list[str]) -> None:
+    live = {id(p) for p in body.parameters()}
+    assert {id(p) for group in optimizer.param_groups for p in group["params"]} == live
+    assert set(optimizer.state) <= set(body.parameters())
+    assert list(body.host.state_dict()) == host_keys
+    for slot, snapshot in zip(body.slots, body.snapshots(), strict=True):
+        rule = RULES[snapshot.stage]
+        assert (slot.seed is not None) == rule.holds_seed == (snapshot.blueprint is not None)
+        assert 0.0 <= snapshot.alpha <= 1.0
+        assert rule.blends or snapshot.alpha == 0.0
+        assert snapshot.alpha > 0.0 or snapshot.contribution is None
+        if snapshot.stage in (Stage.HOLDING, Stage.FOSSILIZED):
+            assert snapshot.alpha_mode is AlphaMode.STILL
+            assert snapshot.alpha == snapshot.alpha_target > 0.0
+    costs = body.costs()
+    assert costs.live.parameters == sum(p.numel() for p in body.parameters())
+    with body.eval().only(()), torch.no_grad():
+        ungrown = body(case.inputs())
+    plain = body.harvest().eval()
+    assert count_parameters(plain.parameters()) == costs.kept.parameters
+    fossils = [s.slot for s in body.snapshots() if s.stage is Stage.FOSSILIZED]
+    with body.only(fossils), torch.no_grad():
+        assert torch.equal(plain(case.inputs()), body(case.inputs()))
+        if not body.blended():
+            assert torch.equal(ungrown, body(case.inputs()))
+
+
+@settings(max_examples=25)
+@given(st.lists(actions(CONV) | st.just("epoch"), min_size=5, max_size=40))
+def test_random_play_keeps_every_invariant(play):
+    recorder = Recorder()
+    body = CONV.body(sink=recorder)
+    optimizer = optimiser_of(body)
+    keys = list(body.host.state_dict())
+    for move in play:
+        if move == "epoch":
+            train_epoch(CONV, body, optimizer)
+        else:
+            before = full_state(body, optimizer)
+            allowed = bool(body.judge(move))
+            assert bool(body.execute(move)) == allowed
+            if not allowed or move.op is Op.WAIT:
+                assert same(full_state(body, optimizer), before)
+        check_invariants(CONV, body, optimizer, keys)
+    for event in recorder.events:
+        if isinstance(event, StageChanged):
+            assert event.after in RULES[event.before].may_become
+    fresh = CONV.body()
+    fresh.load_state_dict(body.state_dict())
+    assert same(fresh.state_dict(), body.state_dict())
+
+
+@st.composite
+def steered(draw) -> list[int]:
+    return draw(st.lists(st.integers(0, 10**6), min_size=30, max_size=60))
+
+
+@settings(max_examples=15)
+@given(steered())
+def test_random_legal_play_reaches_deep_stages_and_keeps_every_invariant(choices):
+    """Only legal operations are drawn, so that seeds live long enough to be held, kept and pruned."""
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    keys = list(body.host.state_dict())
+    for choice in choices:
+        legal = [
+            Action(op, slot, blueprint="conv_small", style=style, alpha_speed=CHOICES[Head.ALPHA_SPEED][choice % 4])
+            for op in Op
+            for slot in CONV.at
+            for style in (Style.LINEAR_ADD, Style.GATED)
+            if op is not Op.WAIT
+        ]
+        legal = [action for action in legal if body.judge(action)]
+        if legal:
+            assert body.execute(legal[choice % len(legal)])
+            check_invariants(CONV, body, optimizer, keys)
+        train_epoch(CONV, body, optimizer)
+        check_invariants(CONV, body, optimizer, keys)
+
+
+def test_events_tell_the_story_with_reasons():
+    recorder = Recorder()
+    body = CONV.body(sink=recorder)
+    grow(CONV, body, optimiser_of(body), "block1", Stage.FOSSILIZED)
+    changes = [event for event in recorder.events if isinstance(event, StageChanged)]
+    assert [(event.before.name, event.after.name) for event in changes] == [
+        ("DORMANT", "GERMINATED"),
+        ("GERMINATED", "TRAINING"),
+        ("TRAINING", "BLENDING"),
+        ("BLENDING", "HOLDING"),
+        ("HOLDING", "FOSSILIZED"),
+    ]
+    assert any("contribution 0.5 is at least" in reason for reason in changes[-1].reasons)
+    assert [event.target for event in recorder.events if isinstance(event, AlphaRetargeted)] == [1.0]
+    refused = [event for event in recorder.events if isinstance(event, OperationRefused)]
+    assert refused
+    assert all(event.reasons for event in refused)
+
+
+def test_contribution_at_alpha_zero_is_not_measured():
+    """R4-M18."""
+    body = CONV.body()
+    grow(CONV, body, optimiser_of(body), "block1", Stage.TRAINING)
+    with pytest.raises(NotMeasurable, match="alpha 0"):
+        body.record_contribution("block1", 0.0)
+    body.record_contribution("block1", None)
+    assert body.slot("block1").snapshot().contribution is None
+    with pytest.raises(UnknownCoalition, match="'block1', which has no seed with alpha above 0"):
+        body.coalition_outputs([{"block1"}], CONV.inputs())
+
+
+def test_gradient_norm_is_the_mean_over_batches_and_none_without_any():
+    body = CONV.body()
+    grow(CONV, body, optimiser_of(body), "block1", Stage.TRAINING)
+    body.tick()
+    assert body.slot("block1").state.gradient_norm is None
+    norms = []
+    for scale in (1.0, 3.0):
+        body.zero_grad()
+        (scale * loss_of(CONV)(body.train()(CONV.inputs()))).backward()
+        body.record_gradients()
+        norms.append(torch.cat([p.grad.flatten() for p in body.slot("block1").seed_parameters]).norm().item())
+    body.tick()
+    assert body.slot("block1").state.gradient_norm == pytest.approx(sum(norms) / 2)
+
+
+def test_a_single_bad_batch_shows_as_an_anomaly_and_blocks_the_gate():
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    grow(CONV, body, optimizer, "block1", Stage.HOLDING)
+    train_epoch(CONV, body, optimizer)
+    body.slot("block1").seed_parameters[0].grad.fill_(math.inf)
+    body.record_gradients()
+    body.tick()
+    assert body.snapshots()[1].anomalies == ("non-finite gradient",)
+    assert "anomaly: non-finite gradient" in body.execute(Action(Op.FOSSILIZE, "block1")).reasons
+    train_epoch(CONV, body, optimizer)
+    do(body, Op.FOSSILIZE, "block1")
+
+
+def test_an_anomaly_reported_from_outside_blocks_the_gate():
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    grow(CONV, body, optimizer, "block1", Stage.HOLDING)
+    body.record_anomaly("block1", "loss spike")
+    train_epoch(CONV, body, optimizer)
+    assert body.execute(Action(Op.FOSSILIZE, "block1")).reasons == ("anomaly: loss spike",)
+
+
+def test_seeds_follow_the_body_to_another_dtype():
+    body = CONV.body().double()
+    do(body, Op.GERMINATE, "block1", blueprint="conv_light")
+    assert {p.dtype for p in body.parameters()} == {torch.float64}
+
+
+def test_a_seed_is_born_in_the_bodys_mode():
+    body = CONV.body().eval()
+    do(body, Op.GERMINATE, "block1", blueprint="conv_light")
+    assert not any(module.training for module in body.modules())
+
+
+def test_a_copied_body_lives_its_own_life():
+    body = CONV.body()
+    grow(CONV, body, optimiser_of(body), "block1", Stage.HOLDING)
+    twin = copy.deepcopy(body)
+    with torch.no_grad():
+        before = body.eval()(CONV.inputs())
+        for parameter in twin.parameters():
+            parameter.mul_(2.0)
+        assert torch.equal(body(CONV.inputs()), before)
+        assert not torch.equal(twin.eval()(CONV.inputs()), before)
+        with twin.only(()):
+            muted = twin(CONV.inputs())
+        assert not torch.equal(muted, twin(CONV.inputs())), "the copy's hooks belong to the copy's slots"
+
+
+def test_coalitions_of_a_chain_share_the_prefix():
+    """Eight coalitions of three seeds run the first block once, the second twice, the third four times."""
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    for slot in CONV.at:
+        grow(CONV, body, optimizer, slot, Stage.HOLDING)
+    calls: dict[str, int] = {}
+    for index in range(3):
+        leaf = body.host.get_submodule(f"block{index}.0")
+        leaf.register_forward_hook(lambda *_, name=f"block{index}": calls.update({name: calls.get(name, 0) + 1}))
+    wanted = [{slot for i, slot in enumerate(CONV.at) if mask >> i & 1} for mask in range(8)]
+    body.coalition_outputs(wanted, CONV.inputs())
+    assert calls == {"block0": 1, "block1": 2, "block2": 4}
+
+
+def test_a_hook_on_a_sequence_is_respected():
+    host = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 2))
+    body = esper.graft(host, at=["0"], example=torch.zeros(2, 4))
+    host[0].register_forward_hook(lambda module, inputs, output: output + 1.0)
+    steps = chain.chain_of(host, list(body.slots))
+    assert steps is not None
+    assert not any(isinstance(step.run, nn.ReLU) for step in steps.steps), "not taken apart"
+    x = torch.randn(3, 4)
+    assert torch.equal(body.coalition_outputs([()], x)[frozenset()], body.eval()(x))
+
+
+HOSTILE: list[tuple[str, Any, str]] = [
+    ("stage", "HOLDINGG", "is not a Stage; did you mean 'HOLDING'"),
+    ("stage", ["HOLDING"], "is not a Stage"),
+    ("stage", "DORMANT", "cannot be"),
+    ("age", -1, "not a count of epochs"),
+    ("age", 10**30, "not a count of epochs"),
+    ("age", True, "not a count of epochs"),
+    ("slot", "elsewhere", "this body has 'block1'"),
+    ("plan", {"blueprint": "conv_light"}, "expected the fields"),
+    ("plan", "conv_light", "expected the fields"),
+    ("schedule", {"start": 0.0, "target": 9.0, "ticks": 0, "curve": "LINEAR", "elapsed": 0}, "between 0 and 1"),
+    ("schedule", {"start": 0.0, "target": None, "ticks": 0, "curve": "LINEAR", "elapsed": 0}, "lacks"),
+    ("contribution", "lots", "is not a number"),
+    ("contribution", 10**400, "cannot be"),
+    ("anomalies", ["x"] * 1000, "at most 100"),
+    ("anomalies", "x", "at most 100"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "message"), HOSTILE)
+def test_hostile_slot_state_is_refused_and_changes_nothing(field, value, message):
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    grow(CONV, body, optimizer, "block1", Stage.HOLDING)
+    state = copy.deepcopy(body.state_dict())
+    state["slots.1._extra_state"][field] = value
+    fresh = CONV.body()
+    before = full_state(fresh)
+    with pytest.raises(InvalidCheckpoint, match=message):
+        fresh.load_state_dict(state)
+    assert same(full_state(fresh), before)
+
+
+def damage(state: dict[str, Any], how: str) -> None:
+    if how == "missing":
+        del state["slots.1.seed.delta.0.weight"]
+    elif how == "unexpected":
+        state["slots.0.seed.delta.0.weight"] = torch.zeros(1)
+    elif how == "shape":
+        state["host.head.2.weight"] = torch.zeros(1, 1)
+    elif how == "no slot":
+        del state["slots.2._extra_state"]
+    elif how == "no body":
+        del state["_extra_state"]
+    elif how == "random state":
+        state["_extra_state"]["generator"] = torch.zeros(3)
+    elif how == "epoch":
+        state["_extra_state"]["epoch"] = "seven"
+    elif how == "blueprint":
+        state["slots.1._extra_state"]["plan"]["blueprint"] = "rm -rf"
+    elif how == "not a tensor":
+        state["host.head.2.weight"] = "weights"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("missing", "'slots.1.seed.delta.0.weight' is missing"),
+        ("unexpected", "'slots.0.seed.delta.0.weight' is unexpected"),
+        ("shape", r"has shape \(1, 1\) instead of"),
+        ("no slot", "has no slot 2"),
+        ("no body", "not that of a body"),
+        ("random state", "random state"),
+        ("epoch", "not that of a body"),
+        ("blueprint", "no blueprint 'rm -rf'"),
+        ("not a tensor", "'host.head.2.weight' is missing"),
+    ],
+)
+def test_state_that_does_not_fit_is_refused_and_changes_nothing(how, message):
+    body = CONV.body()
+    grow(CONV, body, optimiser_of(body), "block1", Stage.HOLDING)
+    state = copy.deepcopy(body.state_dict())
+    damage(state, how)
+    fresh = CONV.body()
+    before = full_state(fresh)
+    with pytest.raises(InvalidCheckpoint, match=message):
+        fresh.load_state_dict(state)
+    assert same(full_state(fresh), before)
+
+
+def test_loading_over_a_grown_body_keeps_what_fits_and_drops_the_rest():
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    grow(CONV, body, optimizer, "block1", Stage.HOLDING)
+    saved = copy.deepcopy(body.state_dict())
+    kept = body.slot("block1").seed_parameters
+    grow(CONV, body, optimizer, "block0", Stage.TRAINING)
+    body.load_state_dict(saved)
+    assert same(body.state_dict(), saved)
+    assert all(a is b for a, b in zip(kept, body.slot("block1").seed_parameters, strict=True))
+    assert {id(p) for group in optimizer.param_groups for p in group["params"]} == {id(p) for p in body.parameters()}
+
+
+def test_waiting_changes_nothing():
+    body = CONV.body()
+    before = full_state(body)
+    assert body.execute(esper.contracts.WAIT)
+    assert same(full_state(body), before)
+
+
+def test_a_body_of_one_slot_on_a_dense_host_runs_a_whole_life_twice():
+    """A pruned slot can be used again after its embargo."""
+    case = CASES[1]
+    body = case.body()
+    optimizer = optimiser_of(body)
+    slot: Slot = body.slot("layer0")
+    grow(case, body, optimizer, "layer0", Stage.HOLDING)
+    do(body, Op.PRUNE, "layer0", alpha_speed=0)
+    assert slot.state.stage is Stage.PRUNED
+    assert not body.judge(Action(Op.GERMINATE, "layer0", blueprint="mlp"))
+    while slot.state.stage is not Stage.DORMANT:
+        body.tick()
+    grow(case, body, optimizer, "layer0", Stage.FOSSILIZED)
+    assert isinstance(body.host, DenseHost)

@@ -1,0 +1,274 @@
+"""What every host must be able to rely on, whoever wrote it: one suite over all cases."""
+
+import copy
+import io
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from esper.contracts import RULES, Action, AlphaTarget, Op, Stage, Style
+from esper.growth import Isolation, count_flops, count_parameters, plant
+from tests.growth.cases import (
+    CASES,
+    CLASSES,
+    PRUNE_SLOWLY,
+    Case,
+    do,
+    full_state,
+    gradients,
+    grow,
+    logits,
+    loss_of,
+    optimiser_of,
+    same,
+    train_epoch,
+)
+
+every_host = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+SILENT = [Stage.DORMANT, Stage.GERMINATED, Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING]
+
+
+@every_host
+@pytest.mark.parametrize("stage", SILENT, ids=lambda stage: stage.name)
+def test_silent_slot_is_bit_identical_to_the_host_in_output_and_gradient(case: Case, stage):
+    plain, body = case.host(), case.body()
+    grow(case, body, optimiser_of(body), case.at[0], stage)
+    assert list(body.host.state_dict()) == list(plain.state_dict())
+    assert same(gradients(case, body), gradients(case, plain))
+    assert torch.equal(logits(body.eval()(case.inputs())), logits(plain.eval()(case.inputs())))
+
+
+@every_host
+@pytest.mark.parametrize("isolation", Isolation, ids=lambda isolation: isolation.value)
+def test_isolated_seed_learns_while_output_and_host_gradients_are_the_hosts(case: Case, isolation):
+    plain, body = case.host(), case.body(isolation)
+    for slot in case.at:
+        grow(case, body, optimiser_of(body), slot, Stage.TRAINING)
+    assert same(gradients(case, body), gradients(case, plain))
+    body.train_isolated(loss_of(case), case.inputs())
+    assert same(list(body.host.buffers()), list(plain.buffers()))
+    for slot in case.at:
+        assert any(p.grad is not None and p.grad.abs().max() > 0 for p in body.slot(slot).seed_parameters), slot
+    assert torch.equal(logits(body.eval()(case.inputs())), logits(plain.eval()(case.inputs())))
+
+
+@every_host
+def test_shadow_pass_gives_the_gradient_of_the_blended_network(case: Case):
+    """Both ways of running the shadow pass, from the middle and from the start, agree with a plain reference."""
+    body = case.body(Isolation.SHADOW)
+    for slot in case.at[:2]:
+        grow(case, body, optimiser_of(body), slot, Stage.TRAINING)
+    slot = body.slot(case.at[0])
+    for parameter in slot.seed_parameters:
+        nn.init.normal_(parameter, std=0.1)
+    gradients(case, body)
+    random_state = torch.get_rng_state()
+    body.train_isolated(loss_of(case), case.inputs())
+    assert torch.equal(torch.get_rng_state(), random_state)
+    found = [parameter.grad.clone() for parameter in slot.seed_parameters]
+    with slot.set(shadowed=True):
+        expected = torch.autograd.grad(loss_of(case)(body(case.inputs())), slot.seed_parameters)
+    for left, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(left, right)
+
+
+@every_host
+@pytest.mark.parametrize("isolation", Isolation, ids=lambda isolation: isolation.value)
+def test_nan_seed_at_alpha_zero_is_harmless(case: Case, isolation):
+    plain, body = case.host(), case.body(isolation)
+    grow(case, body, optimiser_of(body), case.at[0], Stage.TRAINING)
+    for parameter in body.slot(case.at[0]).seed_parameters:
+        nn.init.constant_(parameter, float("nan"))
+    assert same(gradients(case, body), gradients(case, plain))
+    body.train_isolated(loss_of(case), case.inputs())
+    body.record_gradients()
+    assert torch.equal(logits(body.eval()(case.inputs())), logits(plain.eval()(case.inputs())))
+    body.tick()
+    body.tick()
+    refused = body.execute(Action(Op.ADVANCE, case.at[0]))
+    assert not refused
+
+
+@every_host
+@pytest.mark.parametrize("style", Style, ids=lambda style: style.name)
+@pytest.mark.parametrize("stage", [Stage.HOLDING, Stage.FOSSILIZED], ids=lambda stage: stage.name)
+def test_host_upstream_of_a_full_strength_seed_stays_trainable(case: Case, style, stage):
+    body = case.body()
+    grow(case, body, optimiser_of(body), case.at[0], stage, style)
+    assert body.slot(case.at[0]).alpha == 1.0
+    gradients(case, body)
+    assert body.host.get_parameter(case.upstream).grad.abs().max() > 0
+    assert all(p.grad is not None for p in body.slot(case.at[0]).seed_parameters)
+
+
+@every_host
+def test_coalitions_agree_with_whole_passes_and_touch_nothing(case: Case):
+    body = case.body()
+    optimizer = optimiser_of(body)
+    for slot in case.at:
+        grow(case, body, optimizer, slot, Stage.HOLDING)
+    body.train()
+    before = full_state(body, optimizer)
+    n = len(case.at)
+    wanted = [{slot for i, slot in enumerate(case.at) if mask >> i & 1} for mask in range(2**n)]
+    outputs = body.coalition_outputs([*wanted, *wanted], case.inputs())
+    assert same(full_state(body, optimizer), before)
+    assert len(outputs) == 2**n
+    body.eval()
+    for coalition in wanted:
+        with body.only(coalition), torch.no_grad():
+            assert torch.equal(logits(outputs[frozenset(coalition)]), logits(body(case.inputs())))
+    assert not torch.equal(logits(outputs[frozenset()]), logits(outputs[frozenset(case.at)]))
+
+
+@every_host
+def test_harvest_keeps_the_fossils_drops_the_rest_and_is_a_plain_module(case: Case, tmp_path: Path):
+    body = case.body()
+    optimizer = optimiser_of(body)
+    first, second = case.at[:2]
+    grow(case, body, optimizer, first, Stage.FOSSILIZED, Style.GATED)
+    grow(case, body, optimizer, second, Stage.HOLDING)
+    plain, inputs = body.harvest().eval(), case.inputs()
+    with body.eval().only({first}), torch.no_grad():
+        expected = logits(body(inputs))
+    assert torch.equal(logits(plain(inputs)), expected)
+    assert count_parameters(plain.parameters()) == body.costs().kept.parameters
+    assert torch.equal(logits(copy.deepcopy(plain)(inputs)), expected)
+
+    torch.save(plain.state_dict(), tmp_path / "grown.pt")
+    rebuilt = plant(case.build(), body.fossils()).eval()
+    rebuilt.load_state_dict(torch.load(tmp_path / "grown.pt", weights_only=True), strict=True)
+    assert torch.equal(logits(rebuilt(inputs)), expected)
+
+    do(body, Op.PRUNE, second, **PRUNE_SLOWLY)
+    train_epoch(case, body, optimizer)
+    assert torch.equal(logits(plain(inputs)), expected), "a harvest shares nothing with its body"
+
+
+@every_host
+def test_harvest_survives_export(case: Case):
+    body = case.body()
+    grow(case, body, optimiser_of(body), case.at[0], Stage.FOSSILIZED, Style.LINEAR_MULTIPLY)
+    plain = body.harvest().eval()
+    exported = torch.export.export(plain, (case.inputs(),))
+    buffer = io.BytesIO()
+    torch.export.save(exported, buffer)
+    buffer.seek(0)
+    loaded = torch.export.load(buffer).module()
+    torch.testing.assert_close(logits(loaded(case.inputs())), logits(plain(case.inputs())))
+
+
+@pytest.mark.parametrize("case", CASES[2:5], ids=lambda case: case.name)
+def test_harvest_survives_compilation(case: Case):
+    body = case.body()
+    grow(case, body, optimiser_of(body), case.at[0], Stage.FOSSILIZED, Style.GATED)
+    plain = body.harvest().eval()
+    compiled = torch.compile(plain, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(logits(compiled(case.inputs())), logits(plain(case.inputs())))
+
+
+@every_host
+@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
+def test_body_in_any_stage_loads_into_a_fresh_one(case: Case, stage, tmp_path: Path):
+    body = case.body()
+    optimizer = optimiser_of(body)
+    grow(case, body, optimizer, case.at[1], stage, Style.GATED)
+    torch.save({"body": body.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "body.pt")
+    saved = torch.load(tmp_path / "body.pt", weights_only=True)
+
+    fresh = case.body()
+    fresh_optimizer = optimiser_of(fresh)
+    fresh.load_state_dict(saved["body"], strict=True)
+    fresh_optimizer.load_state_dict(saved["optimizer"])
+    assert fresh.snapshots() == body.snapshots()
+    assert [s.state for s in fresh.slots] == [s.state for s in body.slots]
+    for _ in range(3):
+        train_epoch(case, body, optimizer)
+        train_epoch(case, fresh, fresh_optimizer)
+    assert same(fresh.state_dict(), body.state_dict())
+    assert torch.equal(logits(fresh.eval()(case.inputs())), logits(body.eval()(case.inputs())))
+
+
+@every_host
+def test_optimiser_has_exactly_the_live_parameters_and_momentum_of_what_stays(case: Case):
+    body = case.body()
+    optimizer = optimiser_of(body)
+    first, second = case.at[:2]
+
+    def check() -> None:
+        members = [id(p) for group in optimizer.param_groups for p in group["params"]]
+        assert sorted(members) == sorted(id(p) for p in body.parameters() if p.requires_grad)
+        assert set(optimizer.state) <= set(body.parameters())
+
+    check()
+    grow(case, body, optimizer, first, Stage.HOLDING)
+    check()
+    momentum = {p: optimizer.state[p]["exp_avg"].clone() for p in body.parameters()}
+    do(body, Op.GERMINATE, second, blueprint=case.blueprint)
+    check()
+    do(body, Op.SET_ALPHA_TARGET, first, style=Style.GATED, alpha_target=AlphaTarget.HALF, alpha_speed=0)
+    check()
+    assert body.slot(first).seed.gate is not None, "a gate born late is optimised too"
+    do(body, Op.PRUNE, second)
+    check()
+    assert all(torch.equal(optimizer.state[p]["exp_avg"], value) for p, value in momentum.items())
+    train_epoch(case, body, optimizer)
+    gate = body.slot(first).seed.gate
+    assert all(p in optimizer.state for p in gate.parameters())
+    do(body, Op.PRUNE, first, **PRUNE_SLOWLY)
+    while body.slot(first).seed is not None:
+        train_epoch(case, body, optimizer)
+        check()
+    check()
+
+
+@every_host
+@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
+def test_accounting_is_exact_in_every_stage(case: Case, stage):
+    body = case.body()
+    grow(case, body, optimiser_of(body), case.at[0], stage, Style.GATED)
+    costs = body.costs()
+    seed = body.slot(case.at[0]).seed
+    host = count_parameters(case.host().parameters())
+    assert costs.host.parameters == host
+    assert costs.live.parameters == host + sum(p.numel() for p in (seed.parameters() if seed else ()))
+    assert (case.at[0] in costs.seeds) == RULES[stage].holds_seed
+    for parameter in body.parameters():
+        parameter.requires_grad_(False)
+    assert body.costs() == costs, "structure is counted, not flags"
+    with torch.no_grad():
+        assert costs.live.flops == count_flops(body.eval(), case.inputs(1))
+        assert costs.kept.flops == count_flops(body.harvest().eval(), case.inputs(1))
+
+
+@every_host
+@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
+def test_refused_operation_changes_nothing(case: Case, stage):
+    body = case.body()
+    optimizer = optimiser_of(body)
+    grow(case, body, optimizer, case.at[0], stage)
+    refused = 0
+    for op in Op:
+        for action in (
+            Action(op, case.at[0], blueprint="no such"),
+            Action(op, "no such", blueprint=case.blueprint),
+        ):
+            if not body.judge(action):
+                before = full_state(body, optimizer)
+                assert not body.execute(action)
+                assert same(full_state(body, optimizer), before)
+                refused += 1
+    assert refused >= len(Op)
+
+
+@every_host
+def test_graft_leaves_the_model_and_the_random_state_as_they_were(case: Case):
+    host = case.host()
+    reference, random_state = copy.deepcopy(host), torch.get_rng_state()
+    case.body()
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert same(host.state_dict(), reference.state_dict())
+    assert host(case.inputs()) is not None
+    assert logits(host(case.inputs())).shape[1] == CLASSES
