@@ -23,6 +23,7 @@ from esper.growth import ConvHost, ConvShape
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.patches import Patch
 
 EPOCHS = 30
 SLOTS = ["block0", "block1", "block2"]
@@ -110,7 +111,7 @@ def evaluate(body: esper.Body, data: Digits) -> float:
     }
     for slot in everyone:
         body.record_contribution(slot, accuracy[everyone] - accuracy[everyone - {slot}])
-    return accuracy[everyone]
+    return float(accuracy[everyone])
 
 
 def line(epoch: int, record: Record) -> str:
@@ -133,10 +134,10 @@ def draw(grown: list[Record], ungrown: list[Record], path: Path) -> None:
     curves.grid(alpha=0.3)
     for row in range(len(SLOTS)):
         for epoch, record in enumerate(grown):
-            if colour := COLOURS.get(record.slots[row].stage):
-                stages.barh(row, 1, left=epoch - 0.5, color=colour, height=0.8)
+            if record.slots[row].stage in COLOURS:
+                stages.barh(row, 1, left=epoch - 0.5, color=COLOURS[record.slots[row].stage], height=0.8)
     stages.set(yticks=range(len(SLOTS)), yticklabels=SLOTS, xlabel="epoch", ylim=(len(SLOTS) - 0.5, -0.5))
-    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
+    handles = [Patch(color=colour) for colour in COLOURS.values()]
     names = [stage.name.lower() for stage in COLOURS]
     stages.legend(handles, names, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.5), frameon=False)
     figure.tight_layout()

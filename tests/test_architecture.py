@@ -66,4 +66,5 @@ def test_contracts_import_the_standard_library_only():
 def test_every_package_says_in_one_sentence_what_it_is():
     for path in SOURCE.glob("*/__init__.py"):
         first = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()
-        assert first and first[0].endswith("."), path
+        assert first, path
+        assert first[0].endswith("."), path

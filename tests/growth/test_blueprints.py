@@ -139,12 +139,11 @@ def test_blending_operators_are_those_of_the_design():
         for parameter in seed.parameters():
             nn.init.normal_(parameter)
         d = seed.delta(h)
+        g = torch.sigmoid(h @ seed.gate.weight + seed.gate.bias)[:, None] if seed.gate else torch.tensor(0.0)
         expected = {
             Style.LINEAR_ADD: h + a * d,
             Style.SIGMOID_ADD: h + a * d,
             Style.LINEAR_MULTIPLY: h * (1 + a * torch.tanh(d)),
-            Style.GATED: h + a * torch.sigmoid(h @ seed.gate.weight + seed.gate.bias)[:, None] * d
-            if seed.gate
-            else None,
+            Style.GATED: h + a * g * d,
         }[style]
         torch.testing.assert_close(seed(h, a), expected)

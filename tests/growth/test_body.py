@@ -319,7 +319,7 @@ def damage(state: dict[str, Any], how: str) -> None:
         ("shape", r"has shape \(1, 1\) instead of"),
         ("no slot", "has no slot 2"),
         ("no body", "not that of a body"),
-        ("random state", "random state"),
+        ("random state", "random state is damaged"),
         ("epoch", "not that of a body"),
         ("blueprint", "no blueprint 'rm -rf'"),
         ("not a tensor", "'host.head.2.weight' is missing"),
