@@ -1,6 +1,6 @@
 """Which way of training an isolated seed blends in better: straight through, or with a shadow pass?
 
-    python benchmarks/isolation.py       # prints the table, writes results/isolation.csv; 7 minutes on 2 cores
+    python benchmarks/isolation.py       # prints the table, writes results/isolation.csv; 10 minutes on 2 cores
 
 The two episodes of a pair share initial weights, split, data order and the newborn seed; only `Isolation` differs.
 Until alpha leaves 0 their hosts must score the same to the last bit, which is checked.

@@ -34,7 +34,7 @@ from esper.contracts import (
 
 
 def test_op_to_heads_table_is_that_of_the_ledger():
-    """R0-A1, R0-P1, R0-X1: one table, every op a row of it."""
+    """R0-A1, R0-P1, R0-X1, C-contracts, C-ops: one table, every op a row of it."""
     users = {head: {op for op in Op if head in HEADS_OF[op]} for head in Head}
     assert set(HEADS_OF) == set(Op)
     assert users == {
@@ -59,6 +59,7 @@ def test_values_of_the_heads_are_those_of_the_design():
 
 
 def test_heads_have_one_fixed_order_with_op_first_and_all_zeros_waits():
+    """C-heads."""
     assert next(iter(Head)) is Head.OP
     assert CHOICES[Head.OP][0] is Op.WAIT
 

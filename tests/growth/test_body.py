@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from esper.contracts import (
     Style,
 )
 from esper.growth import (
+    AlphaSchedule,
     Body,
     DenseHost,
     InvalidCheckpoint,
@@ -35,7 +37,7 @@ from esper.growth import (
     chain,
     count_parameters,
 )
-from tests.growth.cases import CASES, do, full_state, grow, loss_of, optimiser_of, same, train_epoch
+from tests.growth.cases import CASES, do, full_state, gradients, grow, loss_of, optimiser_of, same, train_epoch
 
 CONV = CASES[0]
 
@@ -115,7 +117,7 @@ def steered(draw) -> list[int]:
 @settings(max_examples=15)
 @given(steered())
 def test_random_legal_play_reaches_deep_stages_and_keeps_every_invariant(choices):
-    """Only legal operations are drawn, so that seeds live long enough to be held, kept and pruned."""
+    """C-growth. Only legal operations are drawn, so that seeds live long enough to be held, kept and pruned."""
     body = CONV.body()
     optimizer = optimiser_of(body)
     keys = list(body.host.state_dict())
@@ -232,7 +234,9 @@ def test_a_copied_body_lives_its_own_life():
 
 
 def test_coalitions_of_a_chain_share_the_prefix():
-    """Eight coalitions of three seeds run the first block once, the second twice, the third four times."""
+    """Pitfall P-separate-passes: coalitions are separate passes, not one larger batch, and share what they can.
+
+    Eight coalitions of three seeds run the first block once, the second twice, the third four times."""
     body = CONV.body()
     optimizer = optimiser_of(body)
     for slot in CONV.at:
@@ -348,6 +352,37 @@ def test_loading_over_a_grown_body_keeps_what_fits_and_drops_the_rest():
     assert same(body.state_dict(), saved)
     assert all(a is b for a, b in zip(kept, body.slot("block1").seed_parameters, strict=True))
     assert {id(p) for group in optimizer.param_groups for p in group["params"]} == {id(p) for p in body.parameters()}
+
+
+def test_alpha_has_one_owner():
+    """Pitfall P-one-alpha: snapshot, slot and output all read the slot's schedule."""
+    body = CONV.body()
+    grow(CONV, body, optimiser_of(body), "block1", Stage.HOLDING)
+    slot = body.slot("block1")
+    before = body.eval()(CONV.inputs())
+    slot.state = replace(slot.state, schedule=AlphaSchedule(target=0.5))
+    assert slot.alpha == slot.snapshot().alpha == 0.5
+    assert not torch.equal(body(CONV.inputs()), before)
+
+
+def test_one_tick_is_one_epoch_for_ages_ramps_and_cooling_alike():
+    """Pitfall P-one-clock: nothing but `tick` moves time."""
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    grow(CONV, body, optimizer, "block0", Stage.PRUNED)
+    grow(CONV, body, optimizer, "block1", Stage.GERMINATED)
+    before = [slot.state for slot in body.slots]
+    for _ in range(3):
+        gradients(CONV, body)
+        body.coalition_outputs([()], CONV.inputs())
+        body.record_gradients()
+    assert [slot.state for slot in body.slots] == before
+    body.tick()
+    assert [(slot.state.stage, slot.state.age) for slot in body.slots] == [
+        (Stage.EMBARGOED, 0),
+        (Stage.GERMINATED, 1),
+        (Stage.DORMANT, 1),
+    ]
 
 
 def test_waiting_changes_nothing():

@@ -56,7 +56,9 @@ def test_isolated_seed_learns_while_output_and_host_gradients_are_the_hosts(case
 
 @every_host
 def test_shadow_pass_gives_the_gradient_of_the_blended_network(case: Case):
-    """Both ways of running the shadow pass, from the middle and from the start, agree with a plain reference."""
+    """Pitfall P-no-feedback: a second way of isolation, which sees its own effect.
+
+    Both ways of running the shadow pass, from the middle and from the start, agree with a plain reference."""
     body = case.body(Isolation.SHADOW)
     for slot in case.at[:2]:
         grow(case, body, optimiser_of(body), slot, Stage.TRAINING)
@@ -77,6 +79,7 @@ def test_shadow_pass_gives_the_gradient_of_the_blended_network(case: Case):
 @every_host
 @pytest.mark.parametrize("isolation", Isolation, ids=lambda isolation: isolation.value)
 def test_nan_seed_at_alpha_zero_is_harmless(case: Case, isolation):
+    """Pitfall P-alpha-zero: 0 times NaN is NaN, so alpha 0 is short-circuited."""
     plain, body = case.host(), case.body(isolation)
     grow(case, body, optimiser_of(body), case.at[0], Stage.TRAINING)
     for parameter in body.slot(case.at[0]).seed_parameters:
@@ -95,6 +98,7 @@ def test_nan_seed_at_alpha_zero_is_harmless(case: Case, isolation):
 @pytest.mark.parametrize("style", Style, ids=lambda style: style.name)
 @pytest.mark.parametrize("stage", [Stage.HOLDING, Stage.FOSSILIZED], ids=lambda stage: stage.name)
 def test_host_upstream_of_a_full_strength_seed_stays_trainable(case: Case, style, stage):
+    """Pitfall P-starved-host."""
     body = case.body()
     grow(case, body, optimiser_of(body), case.at[0], stage, style)
     assert body.slot(case.at[0]).alpha == 1.0
@@ -172,6 +176,7 @@ def test_harvest_survives_compilation(case: Case):
 @every_host
 @pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
 def test_body_in_any_stage_loads_into_a_fresh_one(case: Case, stage, tmp_path: Path):
+    """Pitfall P-rebuild: a strict load grows the seeds it needs."""
     body = case.body()
     optimizer = optimiser_of(body)
     grow(case, body, optimizer, case.at[1], stage, Style.GATED)
@@ -193,6 +198,7 @@ def test_body_in_any_stage_loads_into_a_fresh_one(case: Case, stage, tmp_path: P
 
 @every_host
 def test_optimiser_has_exactly_the_live_parameters_and_momentum_of_what_stays(case: Case):
+    """Pitfall P-late-gate: membership follows the live parameters."""
     body = case.body()
     optimizer = optimiser_of(body)
     first, second = case.at[:2]
@@ -227,6 +233,7 @@ def test_optimiser_has_exactly_the_live_parameters_and_momentum_of_what_stays(ca
 @every_host
 @pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
 def test_accounting_is_exact_in_every_stage(case: Case, stage):
+    """Pitfall P-frozen-count: structure is counted, not flags."""
     body = case.body()
     grow(case, body, optimiser_of(body), case.at[0], stage, Style.GATED)
     costs = body.costs()

@@ -141,7 +141,7 @@ def test_every_refusal_is_an_esper_error():
 
 
 def test_slot_order_is_the_callers_and_execution_order_is_reported():
-    """Pitfall: an index means the place in the caller's list."""
+    """Pitfall P-order: an index means the place in the caller's list."""
     host = DenseHost(7, 5, (8, 8, 8))
     body = esper.graft(host, at=["layer2", "layer0", "layer1"], example=torch.zeros(2, 7))
     assert [snapshot.slot for snapshot in body.snapshots()] == ["layer2", "layer0", "layer1"]

@@ -59,5 +59,5 @@ def straight_through(h: Tensor, blended: Tensor) -> Tensor:
 
     Nothing of `blended` reaches the value, so a seed full of NaN cannot leak.
     """
-    result: Tensor = _StraightThrough.apply(h, blended)
+    result: Tensor = _StraightThrough.apply(h, blended)  # type: ignore[no-untyped-call]
     return result

@@ -1,0 +1,30 @@
+"""The examples run as a user would run them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_demo_grows_well_past_its_control_and_draws_it(tmp_path: Path):
+    result = run(str(EXAMPLES / "grow_digits.py"), "--out", str(tmp_path / "new" / "demo.png"))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert sum(line.startswith("epoch ") for line in lines) == 30
+    assert not any("refused" in line for line in lines)
+    grown, control = (float(line.split("accuracy ")[1].split("%")[0]) for line in lines[-3:-1])
+    assert grown > 60.0
+    assert control < 30.0
+    assert (tmp_path / "new" / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_demo_says_what_is_wrong_with_an_argument():
+    result = run(str(EXAMPLES / "grow_digits.py"), "--seed", "one")
+    assert result.returncode == 2
+    assert "invalid int value: 'one'" in result.stderr
+    assert "Traceback" not in result.stderr
