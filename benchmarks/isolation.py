@@ -143,7 +143,7 @@ class Episode:
         for batch in torch.split(torch.randperm(len(labels), generator=self.order), BATCH):
             loss_of = partial(cross_entropy, target=labels[batch])
             self.optimizer.zero_grad()
-            loss_of(self.body(inputs[batch])).backward()  # type: ignore[no-untyped-call]
+            loss_of(self.body(inputs[batch])).backward()
             if self.slot.isolation is Isolation.SHADOW:
                 self.body.train_isolated(loss_of, inputs[batch])
             self.body.record_gradients()

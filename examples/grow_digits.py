@@ -10,6 +10,7 @@ same gates that a controller faces. Both runs start from the same weights and se
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -78,7 +79,7 @@ def run(data: Digits, schedule: dict[int, Action], seed: int) -> Iterator[Record
         host = ConvHost(in_channels=1, classes=10, shape=ConvShape((4, 8, 8), kernel=1))
     body = esper.graft(host, at=SLOTS, example=data.train_x[:2])
     optimizer = torch.optim.Adam(host.parameters(), lr=0.01)
-    body.optimise_with(optimizer, lr=0.01)
+    body.optimise_with(optimizer)
     order = torch.Generator().manual_seed(seed)
     for epoch in range(EPOCHS):
         action = schedule.get(epoch)
@@ -91,11 +92,13 @@ def run(data: Digits, schedule: dict[int, Action], seed: int) -> Iterator[Record
 
 
 def train_epoch(body: esper.Body, optimizer: torch.optim.Optimizer, data: Digits, order: torch.Generator) -> None:
-    """The ordinary loop; the body's only wish is to see the gradients before the step."""
+    """The ordinary loop, and two lines for the seeds: those still in isolation learn, and all gradients are noted."""
     body.train()
     for batch in torch.randperm(len(data.train_x), generator=order).split(64):
+        x, loss_of = data.train_x[batch], partial(nn.functional.cross_entropy, target=data.train_y[batch])
         optimizer.zero_grad()
-        nn.functional.cross_entropy(body(data.train_x[batch]), data.train_y[batch]).backward()
+        loss_of(body(x)).backward()
+        body.train_isolated(loss_of, x)
         body.record_gradients()
         optimizer.step()
 

@@ -180,9 +180,9 @@ def grow(
         train_epoch(case, body, optimizer)  # alpha is on its way, above 0
 
 
-def optimiser_of(body: Body) -> torch.optim.Optimizer:
+def optimiser_of(body: Body, **seed_options: float) -> torch.optim.Optimizer:
     optimizer = torch.optim.AdamW(body.host.parameters(), lr=1e-2)
-    body.optimise_with(optimizer, lr=1e-2)
+    body.optimise_with(optimizer, **seed_options)
     return optimizer
 
 

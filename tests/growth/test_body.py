@@ -206,6 +206,31 @@ def test_an_anomaly_reported_from_outside_blocks_the_gate():
     assert body.execute(Action(Op.FOSSILIZE, "block1")).reasons == ("anomaly: loss spike",)
 
 
+SCHEDULERS = {
+    "lambda": lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
+    "one-cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=100),
+    "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 50),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_learning_rate_schedule_goes_on_while_seeds_come_and_go(name):
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    scheduler = SCHEDULERS[name](optimizer)
+    control = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=1e-2)
+    control_scheduler = SCHEDULERS[name](control)
+    do(body, Op.GERMINATE, "block1", blueprint="norm")
+    for epoch in range(6):
+        train_epoch(CONV, body, optimizer)
+        control.step()
+        scheduler.step()
+        control_scheduler.step()
+        if epoch == 3:
+            do(body, Op.PRUNE, "block1")
+    assert [group["lr"] for group in optimizer.param_groups] == [control.param_groups[0]["lr"]]
+
+
 def test_seeds_follow_the_body_to_another_dtype():
     body = CONV.body().double()
     do(body, Op.GERMINATE, "block1", blueprint="conv_light")

@@ -27,6 +27,7 @@ from tests.growth.cases import (
 )
 
 every_host = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+own_groups = pytest.mark.parametrize("options", [{}, {"lr": 1e-3}], ids=["joined", "own-groups"])
 SILENT = [Stage.DORMANT, Stage.GERMINATED, Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING]
 
 
@@ -174,17 +175,18 @@ def test_harvest_survives_compilation(case: Case):
 
 
 @every_host
+@own_groups
 @pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
-def test_body_in_any_stage_loads_into_a_fresh_one(case: Case, stage, tmp_path: Path):
+def test_body_in_any_stage_loads_into_a_fresh_one(case: Case, stage, options, tmp_path: Path):
     """Pitfall P-rebuild: a strict load grows the seeds it needs."""
     body = case.body()
-    optimizer = optimiser_of(body)
+    optimizer = optimiser_of(body, **options)
     grow(case, body, optimizer, case.at[1], stage, Style.GATED)
     torch.save({"body": body.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "body.pt")
     saved = torch.load(tmp_path / "body.pt", weights_only=True)
 
     fresh = case.body()
-    fresh_optimizer = optimiser_of(fresh)
+    fresh_optimizer = optimiser_of(fresh, **options)
     fresh.load_state_dict(saved["body"], strict=True)
     fresh_optimizer.load_state_dict(saved["optimizer"])
     assert fresh.snapshots() == body.snapshots()
@@ -197,10 +199,11 @@ def test_body_in_any_stage_loads_into_a_fresh_one(case: Case, stage, tmp_path: P
 
 
 @every_host
-def test_optimiser_has_exactly_the_live_parameters_and_momentum_of_what_stays(case: Case):
+@own_groups
+def test_optimiser_has_exactly_the_live_parameters_and_momentum_of_what_stays(case: Case, options):
     """Pitfall P-late-gate: membership follows the live parameters."""
     body = case.body()
-    optimizer = optimiser_of(body)
+    optimizer = optimiser_of(body, **options)
     first, second = case.at[:2]
 
     def check() -> None:

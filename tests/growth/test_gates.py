@@ -41,7 +41,7 @@ def test_op_passes_a_ready_slot_exactly_in_its_legal_stages(op, stage):
 
 REFUSALS = [
     (Gate.G2, Op.ADVANCE, Stage.TRAINING, {"age": 1}, "1 of at least 2 epochs"),
-    (Gate.G2, Op.ADVANCE, Stage.TRAINING, {"gradient_norm": None}, "not measured"),
+    (Gate.G2, Op.ADVANCE, Stage.TRAINING, {"gradient_norm": None}, "no gradient of the seed was measured"),
     (Gate.G2, Op.ADVANCE, Stage.TRAINING, {"gradient_norm": math.nan}, "nan"),
     (Gate.G2, Op.ADVANCE, Stage.TRAINING, {"gradient_norm": math.inf}, "inf"),
     (Gate.G2, Op.ADVANCE, Stage.TRAINING, {"gradient_norm": 0.0}, "dead"),

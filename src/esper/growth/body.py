@@ -47,7 +47,7 @@ class GrowthConfig:
     """How bodies grow: what the gates ask for, and how isolated seeds learn."""
 
     thresholds: Thresholds = field(default_factory=Thresholds)
-    isolation: Isolation = Isolation.STRAIGHT_THROUGH
+    isolation: Isolation = Isolation.SHADOW
 
 
 class Body(nn.Module):
@@ -141,7 +141,11 @@ class Body(nn.Module):
     # Training
 
     def optimise_with(self, optimizer: Optimizer, **seed_options: Any) -> None:
-        """Let seeds join the optimiser when they germinate and leave it when removed, in groups with `seed_options`."""
+        """Let seeds join the optimiser when they germinate and leave it when removed.
+
+        They join its last group, or, with `seed_options` such as `lr`, get groups of their own. A learning-rate
+        scheduler that keeps a list per group (`LambdaLR`, `OneCycleLR`) only works without `seed_options`.
+        """
         self._membership = Membership(optimizer, list(self._slots.values()), **seed_options)
 
     def train_isolated(self, loss_of: Callable[[Any], Tensor], *args: Any, **kwargs: Any) -> None:

@@ -29,10 +29,11 @@ def only(slots: Sequence[Slot], coalition: Coalition) -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(*modules: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; afterwards every submodule is in the mode it was in."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
+    training = [part for module in modules for part in module.modules() if part.training]
+    for module in modules:
+        module.eval()
     try:
         with torch.no_grad():
             yield
@@ -52,7 +53,7 @@ def coalition_outputs(
     wanted = list(dict.fromkeys(frozenset(coalition) for coalition in coalitions))
     _check(wanted, slots)
     chain = chain_of(host, slots) if len(args) == 1 and not kwargs else None
-    with evaluating(host):
+    with evaluating(host, *slots):
         if chain is not None:
             with chain.in_hand():
                 outputs = dict(_branch(chain, slots, 0, args[0], wanted))

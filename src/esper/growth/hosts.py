@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from esper.growth.normalisation import ChannelNorm
+
 
 @dataclass(frozen=True)
 class ConvShape:
     """A CNN: one block per entry of `channels`, each a convolution, a norm and a ReLU.
 
     With `kernel` 1 no block sees more than one pixel. `pool_after` names the blocks (by index) whose output is
-    halved in height and width. `norm` is "group", "batch" or "none".
+    halved in height and width. `norm` is "batch", "group" (over the whole sample) or "none".
     """
 
     channels: tuple[int, ...] = (4, 8, 8)
     kernel: int = 3
-    norm: str = "group"
+    norm: str = "batch"
     pool_after: tuple[int, ...] = ()
 
     def widened(self, factor: int) -> "ConvShape":
@@ -26,7 +28,7 @@ class ConvShape:
 
 def _norm(name: str, channels: int) -> nn.Module:
     if name == "batch":
-        return nn.BatchNorm2d(channels)
+        return ChannelNorm(channels)
     return nn.GroupNorm(1, channels) if name == "group" else nn.Identity()
 
 

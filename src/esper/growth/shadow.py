@@ -25,7 +25,8 @@ def shadow_pass(
     seen = [slot.isolated_input for slot in isolated]  # before a pass of one slot changes what another sees
     for slot, features in zip(isolated, seen, strict=True):
         start = chain.index_of(slot) if chain is not None else None
-        with _untouched(host), torch.random.fork_rng(), slot.set(shadowed=True):
+        others = [host, *(other for other in slots if other is not slot)]
+        with _untouched(others), torch.random.fork_rng(), slot.set(shadowed=True):
             if chain is None or start is None or features is None:
                 loss = loss_of(host(*args, **kwargs))
             else:
@@ -44,9 +45,9 @@ def _accumulate(loss: Tensor, parameters: Sequence[nn.Parameter]) -> None:
 
 
 @contextmanager
-def _untouched(host: nn.Module) -> Iterator[None]:
+def _untouched(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Running statistics are as before afterwards; a backward pass that needs them comes before that."""
-    before = [(buffer, buffer.clone()) for buffer in host.buffers()]
+    before = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     try:
         yield
     finally:

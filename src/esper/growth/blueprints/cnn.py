@@ -1,6 +1,6 @@
 """Blueprints for features of shape (batch, channels, height, width), at any resolution.
 
-Hidden layers are normalised over the whole sample, which works for one pixel and for a batch of one.
+Hidden layers are normalised per channel: measured against normalisation per sample, seeds learn much faster so.
 """
 
 import torch
@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from esper.contracts import Kind
 from esper.growth.blueprints.registry import blueprint, last_zero
+from esper.growth.normalisation import ChannelNorm
 
 
 def _hidden(channels: int) -> nn.Module:
-    return nn.Sequential(nn.GroupNorm(1, channels), nn.ReLU())
+    return nn.Sequential(ChannelNorm(channels), nn.ReLU())
 
 
 def _spatial(channels: int, out: int, groups: int = 1) -> nn.Module:
