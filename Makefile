@@ -9,7 +9,7 @@ demo: $(VENV)/.has-demo
 	$(BIN)/python examples/grow_digits.py --out out/demo.png
 
 test: $(VENV)/.has-test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.has-dev
 	$(BIN)/ruff check .

@@ -136,7 +136,7 @@ def test_verdict_gives_the_facts_that_decided():
 
 def test_contribution_at_alpha_zero_cannot_be_stated():
     """R4-M18: not measured, distinct from zero."""
-    site = {"slot": "stem", "topology": Topology.CNN, "channels": 8, "blueprints": ("norm",)}
+    site = {"slot": "stem", "topology": Topology.CNN, "channels": 8, "position": 0, "blueprints": ("norm",)}
     assert SlotSnapshot(**site).contribution is None
     assert SlotSnapshot(**site, alpha=0.5, contribution=0.0).contribution == 0.0
     with pytest.raises(InvalidSnapshot, match="not measured"):
@@ -145,7 +145,7 @@ def test_contribution_at_alpha_zero_cannot_be_stated():
 
 def test_snapshots_are_frozen_and_name_real_types():
     """R0-C1, R0-C2: no `Any` in what packages hand each other; defaults are stated."""
-    snapshot = SlotSnapshot("stem", Topology.CNN, 8, ("norm",))
+    snapshot = SlotSnapshot("stem", Topology.CNN, 8, 0, ("norm",))
     with pytest.raises(dataclasses.FrozenInstanceError):
         snapshot.alpha = 1.0  # type: ignore[misc]
     for field in dataclasses.fields(SlotSnapshot):

@@ -16,6 +16,7 @@ READY = SlotSnapshot(
     slot="stem",
     topology=Topology.CNN,
     channels=8,
+    position=0,
     blueprints=("norm", "conv_heavy"),
     age=20,
     blueprint="norm",

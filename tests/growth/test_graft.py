@@ -146,6 +146,7 @@ def test_slot_order_is_the_callers_and_execution_order_is_reported():
     body = esper.graft(host, at=["layer2", "layer0", "layer1"], example=torch.zeros(2, 7))
     assert [snapshot.slot for snapshot in body.snapshots()] == ["layer2", "layer0", "layer1"]
     assert body.execution_order == ("layer0", "layer1", "layer2")
+    assert [snapshot.position for snapshot in body.snapshots()] == [2, 0, 1]
     with pytest.raises(UnknownSlot, match="no slot 'layer9'; did you mean"):
         body.slot("layer9")
 

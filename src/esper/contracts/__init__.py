@@ -17,7 +17,16 @@ from esper.contracts.actions import (
     Tempo,
 )
 from esper.contracts.errors import EsperError, nearest
-from esper.contracts.events import AlphaRetargeted, Event, NullSink, OperationRefused, Sink, StageChanged
+from esper.contracts.events import (
+    AlphaRetargeted,
+    Event,
+    NullSink,
+    OperationRefused,
+    RansomwareSuspected,
+    RewardHackingSuspected,
+    Sink,
+    StageChanged,
+)
 from esper.contracts.slots import Kind, SlotId, Topology
 from esper.contracts.snapshots import AlphaMode, HostSnapshot, InvalidSnapshot, SlotSnapshot, Snapshot
 from esper.contracts.stages import ADVANCES_TO, RULES, Check, Gate, Rule, Stage, Verdict
@@ -48,6 +57,8 @@ __all__ = [
     "Op",
     "OperationRefused",
     "Operator",
+    "RansomwareSuspected",
+    "RewardHackingSuspected",
     "Rule",
     "Sink",
     "SlotId",

@@ -43,6 +43,24 @@ class OperationRefused(Event):
     reasons: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class RewardHackingSuspected(Event):
+    """Taking this seed away costs far more than all seeds together gain. Accuracies as fractions."""
+
+    slot: SlotId
+    contribution: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class RansomwareSuspected(Event):
+    """Taking this seed away hurts although all seeds together gain nothing: the host has come to depend on it."""
+
+    slot: SlotId
+    contribution: float
+    gain: float
+
+
 class Sink(Protocol):
     """Takes events."""
 

@@ -25,15 +25,16 @@ class InvalidSnapshot(EsperError):
 class SlotSnapshot:
     """One slot at one moment.
 
-    `blueprints` are those that may germinate here. `age` counts epochs in the present stage.
-    `gradient_norm` is the mean over the last epoch's batches. `contribution` is the
-    evaluation accuracy (a fraction) that the network loses without this seed; it does not exist at alpha 0,
-    where taking the seed away cannot change anything.
+    `position` is the slot's place in the forward pass, from 0; `blueprints` are those that may germinate here.
+    `age` counts epochs in the present stage. `gradient_norm` is the mean over the last epoch's batches.
+    `contribution` is the evaluation accuracy (a fraction) that the network loses without this seed; it does not
+    exist at alpha 0, where taking the seed away cannot change anything.
     """
 
     slot: SlotId
     topology: Topology
     channels: int
+    position: int
     blueprints: tuple[str, ...]
     stage: Stage = Stage.DORMANT
     age: int = 0

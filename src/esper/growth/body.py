@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from esper.contracts import (
+    RULES,
     Action,
     AlphaRetargeted,
     Check,
@@ -19,6 +20,7 @@ from esper.contracts import (
     Sink,
     SlotId,
     SlotSnapshot,
+    Stage,
     StageChanged,
     Verdict,
     nearest,
@@ -92,9 +94,17 @@ class Body(nn.Module):
         """One frozen picture per slot, in slot order."""
         return tuple(slot.snapshot() for slot in self._slots.values())
 
+    @property
+    def host_parameters(self) -> int:
+        return self._host_cost.parameters
+
     def costs(self) -> Costs:
         """Parameters and forward operations of host, seeds, the live and the kept network."""
         return costs_of(self._host_cost, self._slots.values())
+
+    def living(self) -> list[Slot]:
+        """The slots that hold a seed, fossils included."""
+        return [slot for slot in self._slots.values() if slot.seed is not None]
 
     def blended(self) -> Coalition:
         """The slots whose seeds show in the output: alpha is above 0."""
@@ -126,6 +136,12 @@ class Body(nn.Module):
         for slot in self._slots.values():
             slot.publish_epoch()
             self._become(slot, slot.state.ticked(self.config.thresholds))
+
+    def uproot(self) -> None:
+        """Remove every seed that is not a fossil, whatever its stage, without ramp or gate."""
+        for slot in self._slots.values():
+            if Stage.PRUNED in RULES[slot.state.stage].may_become:
+                self._become(slot, SlotState(Stage.PRUNED), ("uprooted",))
 
     def _become(self, slot: Slot, state: SlotState, reasons: tuple[str, ...] = ()) -> None:
         before = slot.state

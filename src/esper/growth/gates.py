@@ -120,7 +120,10 @@ def _into_training(slot: SlotSnapshot, thresholds: Thresholds) -> tuple[Check, .
 def _into_blending(slot: SlotSnapshot, thresholds: Thresholds) -> tuple[Check, ...]:
     aged, norm, floor = _aged(slot, thresholds.min_training_epochs), slot.gradient_norm, thresholds.min_gradient_norm
     if norm is None:
-        return (aged, Check("no gradient of the seed was measured in the last epoch (train_isolated, record_gradients)", False))
+        return (
+            aged,
+            Check("no gradient of the seed was measured in the last epoch (train_isolated, record_gradients)", False),
+        )
     if not math.isfinite(norm):
         return (aged, Check(f"the seed's gradient norm is {norm}", False))
     return (

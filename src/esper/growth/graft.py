@@ -61,7 +61,7 @@ def graft(
     calls, cost = _probe(model, names, example)
     order = _checked_calls(calls, names)
     wanted = None if topology is None else _topology(topology)
-    sites = [_site(name, calls[name][0], wanted, blueprints) for name in names]
+    sites = [_site(name, calls[name][0], wanted, blueprints, order.index(name)) for name in names]
     config = config or GrowthConfig()
     slots = [Slot(site, config.isolation, calls[site.slot][0]) for site in sites]
     for slot in slots:
@@ -135,7 +135,7 @@ def _topology(name: str) -> Topology:
 _BY_RANK = {2: Topology.DENSE, 3: Topology.TRANSFORMER, 4: Topology.CNN}
 
 
-def _site(name: SlotId, output: Any, wanted: Topology | None, names: Sequence[str] | None) -> Site:
+def _site(name: SlotId, output: Any, wanted: Topology | None, names: Sequence[str] | None, position: int) -> Site:
     if not isinstance(output, Tensor):
         raise NotFeatures(
             f"'{name}' puts out a {type(output).__name__}, not a tensor; name a submodule inside it whose output is one"
@@ -156,4 +156,4 @@ def _site(name: SlotId, output: Any, wanted: Topology | None, names: Sequence[st
             "@blueprint, or pass topology='dense' to treat the last axis as channels"
         )
     chosen = known if names is None else tuple(find_blueprint(each, topology).name for each in names)
-    return Site(name, topology, shape[topology.channel_axis], shape[1:], chosen)
+    return Site(name, topology, shape[topology.channel_axis], position, shape[1:], chosen)

@@ -21,6 +21,8 @@ def shadow_pass(
     through are left alone.
     """
     isolated = [slot for slot in slots if slot.isolated and slot.isolation is Isolation.SHADOW]
+    if not isolated:
+        return
     chain = chain_of(host, slots)
     seen = [slot.isolated_input for slot in isolated]  # before a pass of one slot changes what another sees
     for slot, features in zip(isolated, seen, strict=True):
@@ -41,6 +43,7 @@ def _accumulate(loss: Tensor, parameters: Sequence[nn.Parameter]) -> None:
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is not None:
+            gradient = gradient.contiguous()  # autograd may hand out one number expanded to many
             parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 

@@ -31,11 +31,15 @@ class Isolation(Enum):
 
 @dataclass(frozen=True)
 class Site:
-    """What a slot is attached to, fixed for life. `shape` is one sample's features, without the batch."""
+    """What a slot is attached to, fixed for life.
+
+    `position` is its place in the forward pass, `shape` that of one sample's features, without the batch.
+    """
 
     slot: SlotId
     topology: Topology
     channels: int
+    position: int
     shape: tuple[int, ...]
     blueprints: tuple[str, ...]
 
@@ -87,6 +91,7 @@ class Slot(nn.Module):
             slot=self.id,
             topology=self.site.topology,
             channels=self.site.channels,
+            position=self.site.position,
             blueprints=self.site.blueprints,
             stage=state.stage,
             age=state.age,

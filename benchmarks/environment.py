@@ -1,0 +1,167 @@
+"""What the environment costs beyond the training that it is there for. Ratios, interleaved, medians.
+
+    python benchmarks/environment.py        # prints the table; about 2 minutes on one core
+
+- `step`: an environment step without seeds, over a bare PyTorch loop that trains and evaluates the same host on the
+  same batches. Goal: at most 1.10.
+- `coalitions`: all eight coalitions of three blended seeds, over one pass of the full network. Goal: at most 4.
+- `bookkeeping`: observation, masks and reward, as a share of a step with three seeds. Goal: at most 3 %.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import torch
+from torch import nn
+
+from esper.contracts import ADVANCES_TO, WAIT, Action, Op, Stage
+from esper.environment import Episode, Evaluation, GrowEnv, Splits, World, evaluate, find_task, masks_of, observe
+from esper.environment.evaluation import coalitions_of
+from esper.rewards import Mode, RewardConfig, Transition, reward
+
+TASK = find_task("digits-pointwise")
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def interleaved(repeats: int, *runs: Callable[[], object]) -> list[float]:
+    """The median time of each, measured in turns so that a busy moment hits all alike."""
+    times = [[seconds(run) for run in runs] for _ in range(repeats)]
+    return [median(column) for column in zip(*times, strict=True)]
+
+
+class BareLoop:
+    """The host alone: the loop that somebody without growth would write, with clipped gradients."""
+
+    def __init__(self, splits: Splits) -> None:
+        self.host = TASK.build_host()
+        self.optimizer = torch.optim.Adam(self.host.parameters(), lr=TASK.learning_rate, fused=True)
+        self.splits = splits
+        self.order = torch.Generator().manual_seed(0)
+
+    def epoch(self) -> tuple[float, float, float]:
+        """Train once, then loss and accuracy of the evaluation split."""
+        train, held_out = self.splits.train, self.splits.evaluation
+        losses = []
+        self.host.train()
+        for rows in torch.randperm(len(train.x), generator=self.order).split(TASK.batch_size):
+            self.optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(self.host(train.x[rows]), train.y[rows])
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.host.parameters(), TASK.max_gradient_norm)
+            self.optimizer.step()
+            losses.append(loss.detach())
+        self.host.eval()
+        with torch.no_grad():
+            output = self.host(held_out.x)
+            loss = nn.functional.cross_entropy(output, held_out.y)
+            accuracy = (output.argmax(1) == held_out.y).float().mean()
+        return torch.stack(losses).mean().item(), loss.item(), accuracy.item()
+
+
+def step_ratio(repeats: int) -> tuple[float, float]:
+    """Milliseconds of the bare loop, and the ratio."""
+    env = GrowEnv(TASK)
+    env.reset(seed=0)
+    bare = BareLoop(TASK.load(None))
+    waiting = np.zeros(8, dtype=np.int64)
+
+    def step() -> None:
+        if env.episode is None or env.episode.done:
+            raise RuntimeError("more repeats than epochs")
+        env.step(waiting)
+
+    rounds = []
+    for _ in range(max(1, repeats // (TASK.horizon - 1))):
+        env.reset(seed=0)
+        rounds.append(interleaved(TASK.horizon - 1, bare.epoch, step))
+    alone, inside = (median(column) for column in zip(*rounds, strict=True))
+    return 1000 * alone, inside / alone
+
+
+def grown_episode(blueprint: str) -> Episode:
+    """Three seeds, held at full alpha."""
+    episode = Episode(TASK, TASK.load(None), 0, World())
+    while any(slot.stage is not Stage.HOLDING for slot in episode.snapshot.slots):
+        episode.step(next(filter(episode.body.judge, _wishes(episode, blueprint)), WAIT))
+    return episode
+
+
+def _wishes(episode: Episode, blueprint: str) -> list[Action]:
+    return [
+        Action(Op.GERMINATE, slot.slot, blueprint=blueprint)
+        if slot.stage is Stage.DORMANT
+        else Action(Op.ADVANCE, slot.slot)
+        for slot in episode.snapshot.slots
+        if slot.stage is Stage.DORMANT or slot.stage in ADVANCES_TO
+    ]
+
+
+def coalition_ratio(blueprint: str, repeats: int) -> tuple[float, float]:
+    """Milliseconds of one evaluation pass, and the ratio."""
+    episode = grown_episode(blueprint)
+    body, split = episode.body, episode.evaluation_split
+
+    def one_pass() -> None:
+        body.eval()
+        with torch.no_grad():
+            output = body(split.x)
+            nn.functional.cross_entropy(output, split.y).item()
+            (output.argmax(1) == split.y).float().mean().item()
+
+    def all_coalitions() -> Evaluation:
+        return evaluate(body, split)
+
+    assert len(coalitions_of(body.blended())) == 8
+    alone, everything = interleaved(repeats, one_pass, all_coalitions)
+    return 1000 * alone, everything / alone
+
+
+def bookkeeping_share(repeats: int) -> tuple[float, float]:
+    """Milliseconds of a step with three seeds, and the share of observation, masks and reward."""
+    episode = grown_episode("conv_light")
+    before, table = episode.snapshot, episode.evaluation.table
+    offers = before.slots[0].blueprints
+    config = RewardConfig(outcomes=TASK.classes)
+
+    def train() -> None:
+        episode.trainer.epoch(episode.train)
+        evaluate(episode.body, episode.evaluation_split)
+
+    def bookkeeping() -> None:
+        snapshot = episode._snapshot(None)
+        observe(snapshot)
+        masks_of(snapshot.slots, offers, episode.body.config.thresholds)
+        reward(Transition(before, snapshot, WAIT, table, table), Mode.SHAPED, config)
+        episode.governor.check(episode.body, episode.evaluation.loss, episode.evaluation.accuracy)
+
+    training, overhead = interleaved(repeats, train, bookkeeping)
+    return 1000 * training, overhead / (training + overhead)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Measure what the environment adds to training.")
+    parser.add_argument("--repeats", type=int, default=96, help="calls per figure (default %(default)s)")
+    repeats = parser.parse_args().repeats
+    torch.set_num_threads(1)
+    print("| measure | over | milliseconds | ratio | goal |\n|---|---|---|---|---|")
+    base, ratio = step_ratio(repeats)
+    print(f"| environment step without seeds | bare PyTorch epoch and evaluation | {base:.1f} | {ratio:.2f} | ≤ 1.10 |")
+    for blueprint in ("conv_light", "conv_heavy"):
+        base, ratio = coalition_ratio(blueprint, repeats)
+        print(f"| 8 coalitions of 3 {blueprint} | one evaluation pass | {base:.2f} | {ratio:.2f} | ≤ 4 |")
+    base, share = bookkeeping_share(repeats)
+    print(f"| observation, masks, reward, governor | step with 3 seeds | {base:.1f} | {share:.1%} | ≤ 3 % |")
+
+
+if __name__ == "__main__":
+    main()

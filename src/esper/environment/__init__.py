@@ -1,0 +1,93 @@
+"""The world: data, tasks, hosts that train, a governor, and the `gymnasium` environment `esper/Grow-v0`."""
+
+import gymnasium
+
+from esper.environment.data import (
+    CIFAR10,
+    FASHION_MNIST,
+    SOURCES,
+    HubSet,
+    MissingData,
+    MissingLibrary,
+    Source,
+    Split,
+    Splits,
+    UnreadableData,
+    WrongSchema,
+    augmented,
+    digits,
+    hub,
+    spirals,
+)
+from esper.environment.env import ActionCodec, GrowEnv
+from esper.environment.episode import Episode, Outcome, World
+from esper.environment.evaluation import Evaluation, evaluate
+from esper.environment.governor import Governor, GovernorConfig, InvalidGovernor
+from esper.environment.masks import masks_of
+from esper.environment.observation import BLUEPRINT_FEATURES, HOST_FEATURES, SLOT_FEATURES, Feature, observe
+from esper.environment.task_file import InvalidTaskFile
+from esper.environment.tasks import (
+    DEFAULT_TASK,
+    DuplicateTask,
+    InvalidTask,
+    Task,
+    UnknownTask,
+    find_task,
+    load_task,
+    task,
+    task_on,
+    tasks,
+)
+from esper.environment.training import Compute, Trainer, UnusableDevice
+from esper.environment.twins import twin_curve
+
+__all__ = [
+    "BLUEPRINT_FEATURES",
+    "CIFAR10",
+    "DEFAULT_TASK",
+    "FASHION_MNIST",
+    "HOST_FEATURES",
+    "SLOT_FEATURES",
+    "SOURCES",
+    "ActionCodec",
+    "Compute",
+    "DuplicateTask",
+    "Episode",
+    "Evaluation",
+    "Feature",
+    "Governor",
+    "GovernorConfig",
+    "GrowEnv",
+    "HubSet",
+    "InvalidGovernor",
+    "InvalidTask",
+    "InvalidTaskFile",
+    "MissingData",
+    "MissingLibrary",
+    "Outcome",
+    "Source",
+    "Split",
+    "Splits",
+    "Task",
+    "Trainer",
+    "UnknownTask",
+    "UnreadableData",
+    "UnusableDevice",
+    "World",
+    "WrongSchema",
+    "augmented",
+    "digits",
+    "evaluate",
+    "find_task",
+    "hub",
+    "load_task",
+    "masks_of",
+    "observe",
+    "spirals",
+    "task",
+    "task_on",
+    "tasks",
+    "twin_curve",
+]
+
+gymnasium.register(id="esper/Grow-v0", entry_point="esper.environment.env:GrowEnv")

@@ -1,0 +1,206 @@
+"""The world as a `gymnasium.Env`: one step is one epoch of one host."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from esper.contracts import (
+    CHOICES,
+    WAIT,
+    Action,
+    AlphaCurve,
+    AlphaSpeed,
+    AlphaTarget,
+    Head,
+    NullSink,
+    Op,
+    Sink,
+    SlotId,
+    Style,
+    Tempo,
+)
+from esper.environment.episode import Episode, Outcome, World
+from esper.environment.masks import masks_of
+from esper.environment.observation import (
+    BLUEPRINT_FEATURES,
+    HOST_FEATURES,
+    SLOT_FEATURES,
+    Feature,
+    describe_offers,
+    observe,
+    offers_of,
+)
+from esper.environment.tasks import DEFAULT_TASK, Task, find_task
+from esper.environment.twins import twin_curve
+from esper.rewards import Ending, Mode, Reward, RewardConfig, Transition, Twin, needs_twin, reward
+
+Observation = dict[str, NDArray[Any]]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ActionCodec:
+    """Between actions and the index of each head's choice, in the fixed order of the heads."""
+
+    slots: tuple[SlotId, ...]
+    blueprints: tuple[str, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        own = {Head.SLOT: len(self.slots), Head.BLUEPRINT: len(self.blueprints)}
+        return tuple(own[head] if head in own else len(CHOICES[head]) for head in Head)
+
+    def decode(self, indices: Sequence[int] | Indices) -> Action:
+        chosen = dict(zip(Head, map(int, indices), strict=True))
+        if chosen[Head.OP] == Op.WAIT:
+            return WAIT
+        return Action(
+            op=Op(chosen[Head.OP]),
+            slot=self.slots[chosen[Head.SLOT]],
+            blueprint=self.blueprints[chosen[Head.BLUEPRINT]],
+            style=tuple(Style)[chosen[Head.STYLE]],
+            tempo=tuple(Tempo)[chosen[Head.TEMPO]],
+            alpha_target=tuple(AlphaTarget)[chosen[Head.ALPHA_TARGET]],
+            alpha_speed=tuple(AlphaSpeed)[chosen[Head.ALPHA_SPEED]],
+            alpha_curve=tuple(AlphaCurve)[chosen[Head.ALPHA_CURVE]],
+        )
+
+    def encode(self, action: Action) -> Indices:
+        indices = {
+            Head.OP: int(action.op),
+            Head.SLOT: 0 if action.slot is None else self.slots.index(action.slot),
+            Head.BLUEPRINT: 0 if action.blueprint is None else self.blueprints.index(action.blueprint),
+            Head.STYLE: tuple(Style).index(action.style),
+            Head.TEMPO: tuple(Tempo).index(action.tempo),
+            Head.ALPHA_TARGET: tuple(AlphaTarget).index(action.alpha_target),
+            Head.ALPHA_SPEED: tuple(AlphaSpeed).index(action.alpha_speed),
+            Head.ALPHA_CURVE: tuple(AlphaCurve).index(action.alpha_curve),
+        }
+        return np.array([indices[head] for head in Head], dtype=np.int64)
+
+
+class GrowEnv(gymnasium.Env[Observation, Indices]):
+    """Grow the host of a task. Terminated only by the governor, truncated at the horizon.
+
+    `reset(seed=s)` plays the episode of seed s. An action that is not legal is refused, with the reasons in
+    `info["refused"]`, and the epoch passes as if waiting.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # gymnasium declares it so
+
+    def __init__(
+        self,
+        task: str | Task = DEFAULT_TASK,
+        reward_mode: str = Mode.TWIN,
+        reward_config: RewardConfig | None = None,
+        data_dir: Path | None = None,
+        world: World | None = None,
+        sink: Sink | None = None,
+    ) -> None:
+        self.task = find_task(task) if isinstance(task, str) else task
+        self.reward_mode = Mode(reward_mode)
+        self.reward_config = reward_config or RewardConfig(outcomes=self.task.classes)
+        self.world = world or World()
+        self.sink = sink or NullSink()
+        self._splits = self.task.load(data_dir)
+        probe = Episode(self.task, self._splits, 0, self.world)
+        self._thresholds = self.world.growth_for(self.task).thresholds
+        offers = offers_of(probe.snapshot.slots)
+        self.codec = ActionCodec(self.task.slots, tuple(offer.name for offer in offers))
+        self._offers = describe_offers(probe.snapshot, offers)
+        self.action_space = spaces.MultiDiscrete(list(self.codec.sizes))
+        self.observation_space = _observation_space(self._observation(probe))
+        self.episode: Episode | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start the episode of `seed`, or of a seed drawn from the environment's own random numbers."""
+        super().reset(seed=seed)
+        episode_seed = seed if seed is not None else int(self.np_random.integers(2**31))
+        self.episode = Episode(self.task, self._splits, episode_seed, self.world, self.sink)
+        self._twins: tuple[Twin, ...] | None = None
+        if needs_twin(self.reward_mode):
+            self._twins = twin_curve(self.task, self._splits, episode_seed, self.world.compute)
+        return self._observation(self.episode), {"episode_seed": episode_seed}
+
+    def step(self, action: Indices) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """One epoch."""
+        episode = self._started()
+        before, table_before = episode.snapshot, episode.evaluation.table
+        wanted = self.codec.decode(action) if self.action_space.contains(np.asarray(action)) else None
+        outcome = episode.step(wanted or WAIT)
+        terminated = outcome.panic is not None
+        truncated = not terminated and episode.done
+        ending = Ending.TERMINATED if terminated else Ending.TRUNCATED if truncated else Ending.RUNNING
+        value = reward(
+            Transition(
+                before=before,
+                after=episode.snapshot,
+                action=outcome.executed,
+                table_before=table_before,
+                table_after=outcome.evaluation.table,
+                twin_before=self._twin(before.host.epoch),
+                twin_after=self._twin(episode.snapshot.host.epoch),
+                ending=ending,
+            ),
+            self.reward_mode,
+            self.reward_config,
+        )
+        for alert in value.alerts:
+            self.sink.write(alert)
+        refused = ("not in the action space",) if wanted is None else () if outcome.verdict else outcome.verdict.reasons
+        return self._observation(episode), value.total, terminated, truncated, _info(outcome, value, refused)
+
+    def _started(self) -> Episode:
+        if self.episode is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        return self.episode
+
+    def _twin(self, epoch: int) -> Twin | None:
+        """The twin at `epoch`; a twin that ended early stays as it was."""
+        return None if self._twins is None else self._twins[min(epoch, len(self._twins) - 1)]
+
+    def _observation(self, episode: Episode) -> Observation:
+        masks = masks_of(episode.snapshot.slots, self.codec.blueprints, self._thresholds)
+        named = {f"mask_{name}": mask for name, mask in masks.items()}
+        return {**observe(episode.snapshot), "blueprints": self._offers.copy(), **named}
+
+
+def _info(outcome: Outcome, value: Reward, refused: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "executed": outcome.executed,
+        "refused": refused,
+        "reward_terms": dict(value.terms),
+        "alerts": value.alerts,
+        "accuracy": outcome.evaluation.accuracy,
+        "loss": outcome.evaluation.loss,
+        "panic": outcome.panic,
+    }
+
+
+def _bounds(features: Sequence[Feature[Any]], shape: tuple[int, ...]) -> spaces.Box:
+    low = np.broadcast_to(np.array([feature.low for feature in features], dtype=np.float32), shape)
+    high = np.broadcast_to(np.array([feature.high for feature in features], dtype=np.float32), shape)
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+def _observation_space(example: Observation) -> spaces.Space[Observation]:
+    tables: dict[str, Sequence[Feature[Any]]] = {
+        "host": HOST_FEATURES,
+        "slots": SLOT_FEATURES,
+        "blueprints": BLUEPRINT_FEATURES,
+    }
+    space: spaces.Space[Any] = spaces.Dict(
+        {
+            name: _bounds(tables[name], array.shape) if name in tables else spaces.MultiBinary(array.shape)
+            for name, array in example.items()
+        }
+    )
+    return space

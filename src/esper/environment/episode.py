@@ -1,0 +1,104 @@
+"""An episode: one host's training from first weights to the horizon, one epoch per decision.
+
+It is a pure function of (task, seed, actions): weights, newborn seeds, data order, augmentation and the host's own
+noise each draw from streams derived from the seed. With WAIT alone it is the twin of every episode of that seed.
+"""
+
+from dataclasses import dataclass, field
+
+from esper.contracts import WAIT, Action, HostSnapshot, NullSink, Sink, Snapshot, Verdict
+from esper.environment.data import Splits
+from esper.environment.evaluation import Evaluation, evaluate
+from esper.environment.governor import Governor, GovernorConfig
+from esper.environment.randomness import global_draws_from, stream
+from esper.environment.tasks import Task
+from esper.environment.training import Compute, EpochMeasures, Trainer
+from esper.growth import GrowthConfig, Thresholds, graft
+
+
+@dataclass(frozen=True)
+class World:
+    """What episodes of a task have in common besides the task: gates, governor, arithmetic."""
+
+    growth: GrowthConfig | None = None
+    governor: GovernorConfig = field(default_factory=GovernorConfig)
+    compute: Compute = field(default_factory=Compute)
+
+    def growth_for(self, task: Task) -> GrowthConfig:
+        return self.growth or GrowthConfig(Thresholds(horizon=task.horizon))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an epoch brought. `executed` is WAIT when the action was refused; `panic` is why the governor ended it."""
+
+    executed: Action
+    verdict: Verdict
+    evaluation: Evaluation
+    panic: str | None
+
+
+class Episode:
+    """Plays one episode. It sees the training and the evaluation split; the test split is not among its data."""
+
+    def __init__(self, task: Task, splits: Splits, seed: int, world: World, sink: Sink | None = None) -> None:
+        self.task = task
+        self.train, self.evaluation_split = splits.train, splits.evaluation
+        with global_draws_from(seed, "weights"):
+            host = task.build_host().to(world.compute.device)
+        self.body = graft(
+            host,
+            at=task.slots,
+            example=self.train.x[:2],
+            blueprints=task.blueprints,
+            config=world.growth_for(task),
+            generator=stream(seed, "seeds"),
+            sink=sink or NullSink(),
+        )
+        self.trainer = Trainer(self.body, task, seed, world.compute)
+        labels = self.evaluation_split.y
+        commonest = float(labels.bincount().max()) / len(labels)
+        self.governor = Governor(world.governor, task.classes, commonest)
+        self.evaluation = evaluate(self.body, self.evaluation_split)
+        self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
+        self.snapshot = self._snapshot(None)
+        self.panic: str | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.panic is not None or self.body.epoch >= self.task.horizon
+
+    def step(self, action: Action) -> Outcome:
+        """Execute, train, evaluate, let the governor look, tick: one epoch, in this order."""
+        if self.done:
+            raise RuntimeError("the episode is over; start another one")
+        verdict = self.body.execute(action)
+        measures = self.trainer.epoch(self.train)
+        self.evaluation = evaluate(self.body, self.evaluation_split)
+        self._record_contributions()
+        self.panic = self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
+        if self.panic is not None:
+            self.governor.roll_back(self.body, self.trainer.optimizer)
+        self.body.tick()
+        self.snapshot = self._snapshot(measures)
+        return Outcome(action if verdict else WAIT, verdict, self.evaluation, self.panic)
+
+    def _record_contributions(self) -> None:
+        table, everyone = self.evaluation.table, self.body.blended()
+        for slot in everyone:
+            self.body.record_contribution(slot, table[everyone] - table[everyone - {slot}])
+
+    def _snapshot(self, measures: EpochMeasures | None) -> Snapshot:
+        slots = self.body.snapshots()
+        host_parameters = self.body.host_parameters
+        host = HostSnapshot(
+            epoch=self.body.epoch,
+            horizon=self.task.horizon,
+            parameters=host_parameters,
+            total_parameters=host_parameters + sum(slot.parameters for slot in slots),
+            train_loss=None if measures is None else measures.loss,
+            evaluation_loss=self.evaluation.loss,
+            evaluation_accuracy=self.evaluation.accuracy,
+            gradient_norm=None if measures is None else measures.gradient_norm,
+        )
+        return Snapshot(host, slots)

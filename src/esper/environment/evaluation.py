@@ -1,0 +1,51 @@
+"""What a body is worth on a split: loss, accuracy, and the accuracy of every coalition that credit needs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain, combinations
+
+import torch
+from torch import Tensor, nn
+
+from esper.contracts import SlotId
+from esper.environment.data import Split
+from esper.growth import Body, Coalition
+
+ALL_SUBSETS_UP_TO = 4
+"""With more blended seeds than this, only full, leave-one-out and all-off are evaluated each epoch."""
+
+ROWS_AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`loss` (nats) and `accuracy` (a fraction) of the live network; `table` has the accuracy of each coalition."""
+
+    loss: float
+    accuracy: float
+    table: Mapping[Coalition, float]
+
+
+def coalitions_of(blended: Iterable[SlotId], exact: bool = False) -> list[Coalition]:
+    """The coalitions to evaluate, the full one first."""
+    seeds = sorted(blended)
+    if exact or len(seeds) <= ALL_SUBSETS_UP_TO:
+        sizes = range(len(seeds), -1, -1)
+        return [frozenset(subset) for subset in chain.from_iterable(combinations(seeds, size) for size in sizes)]
+    full = frozenset(seeds)
+    return [full, *(full - {seed} for seed in seeds), frozenset()]
+
+
+def evaluate(body: Body, split: Split, exact: bool = False) -> Evaluation:
+    """One evaluation of everything, with a single transfer from the device at the end."""
+    wanted = coalitions_of(body.blended(), exact)
+    hits = torch.zeros(len(wanted), dtype=torch.float64, device=split.x.device)
+    loss = torch.zeros((), dtype=torch.float64, device=split.x.device)
+    for rows in torch.arange(len(split.x)).split(ROWS_AT_ONCE):
+        x, y = split.x[rows], split.y[rows]
+        outputs: dict[Coalition, Tensor] = body.coalition_outputs(wanted, x)
+        loss += nn.functional.cross_entropy(outputs[wanted[0]], y, reduction="sum")
+        hits += torch.stack([(outputs[coalition].argmax(1) == y).sum() for coalition in wanted])
+    total_loss, *counts = torch.cat([loss[None], hits]).tolist()
+    table = {coalition: count / len(split.x) for coalition, count in zip(wanted, counts, strict=True)}
+    return Evaluation(total_loss / len(split.x), table[wanted[0]], table)

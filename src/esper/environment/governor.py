@@ -1,0 +1,115 @@
+"""The governor: sees catastrophe coming over a host, brings back the last good state, and ends the episode."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from esper.contracts import EsperError
+from esper.growth import Body
+
+
+class InvalidGovernor(EsperError):
+    """A governor's threshold lies outside its range."""
+
+
+@dataclass(frozen=True)
+class GovernorConfig:
+    """When to panic. Losses are compared with the loss of guessing, ln(classes or vocabulary).
+
+    `learned_share`: the host has learned once its loss fell below this share of the guessing loss.
+    `collapsed_share`: it has collapsed when its loss is above this share again and it only guesses.
+    `window`, `sigmas`, `absolute_share`, `relative`, `patience`: it diverges when the loss exceeds the mean of the
+    last `window` losses by `sigmas` standard deviations, by `absolute_share` of the guessing loss and by the factor
+    `relative`, `patience` times running.
+    """
+
+    learned_share: float = 0.8
+    collapsed_share: float = 0.95
+    window: int = 5
+    sigmas: float = 4.0
+    absolute_share: float = 0.5
+    relative: float = 1.5
+    patience: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.learned_share < self.collapsed_share <= 1.0:
+            raise InvalidGovernor(
+                f"learned_share {self.learned_share} and collapsed_share {self.collapsed_share} must satisfy "
+                "0 < learned_share < collapsed_share <= 1"
+            )
+        for name, least in (
+            ("window", 2),
+            ("sigmas", 1.0),
+            ("absolute_share", 0.0),
+            ("relative", 1.0),
+            ("patience", 1),
+        ):
+            if not least <= getattr(self, name) < math.inf:
+                raise InvalidGovernor(f"{name} is {getattr(self, name)}; give a number of at least {least}")
+
+
+class Governor:
+    """Watches one episode. It holds one copy of the body's state, whatever the length of the episode."""
+
+    def __init__(self, config: GovernorConfig, classes: int, commonest: float) -> None:
+        """`commonest` is the share of the commonest class: the accuracy of the best blind guess."""
+        self._config = config
+        self._guessing_loss = math.log(classes)
+        self._guessing_accuracy = commonest
+        self._recent: deque[float] = deque(maxlen=config.window)
+        self._best_loss = math.inf
+        self._strikes = 0
+        self._good: dict[str, Any] | None = None
+
+    def check(self, body: Body, loss: float, accuracy: float) -> str | None:
+        """What is wrong, in words, or None; then the present state is kept as the last good one."""
+        panic = self._non_finite(body, loss) or self._collapsed(loss, accuracy) or self._diverged(loss)
+        if panic is None and self._strikes == 0:
+            self._recent.append(loss)
+            self._best_loss = min(self._best_loss, loss)
+            self.remember(body)
+        return panic
+
+    def remember(self, body: Body) -> None:
+        """Keep this state, and only this, to come back to."""
+        self._good = {
+            name: value.detach().clone() if isinstance(value, Tensor) else value
+            for name, value in body.state_dict().items()
+        }
+
+    def roll_back(self, body: Body, optimizer: torch.optim.Optimizer) -> None:
+        """Host and fossils as they last were good; live seeds removed; no momentum into the old direction."""
+        if self._good is not None:
+            body.load_state_dict(self._good)
+        body.uproot()
+        optimizer.state.clear()
+
+    def _non_finite(self, body: Body, loss: float) -> str | None:
+        if not math.isfinite(loss):
+            return f"the evaluation loss is {loss}"
+        sums = torch.stack([parameter.detach().sum() for parameter in body.host.parameters()])
+        return None if bool(sums.isfinite().all()) else "a weight of the host is not finite"
+
+    def _collapsed(self, loss: float, accuracy: float) -> str | None:
+        config = self._config
+        learned = self._best_loss < config.learned_share * self._guessing_loss
+        guesses = accuracy <= self._guessing_accuracy and loss >= config.collapsed_share * self._guessing_loss
+        return (
+            f"accuracy {accuracy:.3f} is a guess after a loss of {self._best_loss:.3f}" if learned and guesses else None
+        )
+
+    def _diverged(self, loss: float) -> str | None:
+        config, recent = self._config, self._recent
+        if not recent:
+            return None
+        mean = fmean(recent)
+        margin = max(config.sigmas * pstdev(recent), config.absolute_share * self._guessing_loss)
+        self._strikes = self._strikes + 1 if loss > mean + margin and loss > config.relative * mean else 0
+        if self._strikes < config.patience:
+            return None
+        return f"loss {loss:.3f} is far above its recent mean of {mean:.3f} for {self._strikes} epochs"

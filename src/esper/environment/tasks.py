@@ -1,0 +1,264 @@
+"""The tasks: what a host learns from, where seeds can grow in it, and for how long. A dict and a decorator."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from esper.contracts import EsperError, SlotId, nearest
+from esper.environment.data import SOURCES, Source, Splits
+from esper.environment.task_file import InvalidTaskFile, read_task_file
+from esper.growth import ConvHost, ConvShape, DenseHost, count_parameters, graft
+
+DEFAULT_TASK = "digits-pointwise"
+MAX_FILE_PARAMETERS = 50_000_000
+
+RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
+    "classes": (2, 10_000),
+    "horizon": (1, 10_000),
+    "batch_size": (1, 65_536),
+    "learning_rate": (1e-7, 10.0),
+    "seed_learning_rate": (1e-7, 10.0),
+    "max_gradient_norm": (1e-6, 1e6),
+}
+"""The least and the most of each number of a task. Where both are integers the number must be one."""
+
+
+class InvalidTask(EsperError):
+    """A task's setting lies outside its range."""
+
+
+class UnknownTask(EsperError):
+    """No task of that name."""
+
+
+class DuplicateTask(EsperError):
+    """The name is taken."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that an episode needs besides its seed and its actions.
+
+    `source` says in words where the data comes from; `load` takes the user's data directory, or None. `build_host`
+    draws initial weights from the global random numbers. `blueprints` narrows what may germinate; None allows all
+    that fit. `horizon` counts epochs, `batch_size` samples. `augment` crops and flips training images.
+    Gradients are clipped to `max_gradient_norm`.
+    """
+
+    name: str
+    summary: str
+    source: str
+    load: Callable[[Path | None], Splits]
+    build_host: Callable[[], nn.Module]
+    slots: tuple[SlotId, ...]
+    classes: int
+    blueprints: tuple[str, ...] | None
+    horizon: int
+    batch_size: int
+    learning_rate: float
+    seed_learning_rate: float
+    augment: bool = False
+    max_gradient_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", self.name) or self.name.lower().endswith(".toml"):
+            raise InvalidTask(
+                f"a task cannot be named {self.name[:80]!r}; use up to 64 letters, digits, '-', '_' and '.', "
+                "with a letter or digit first and without the ending .toml"
+            )
+        for field, (least, most) in RANGES.items():
+            self._check_number(field, least, most)
+        for field, names in (("slots", self.slots), ("blueprints", self.blueprints)):
+            if names is not None and (not names or len(set(names)) < len(names)):
+                raise InvalidTask(f"task '{self.name}' has {field} {list(names)}; name at least one, each once")
+
+    def _check_number(self, field: str, least: float, most: float) -> None:
+        value = getattr(self, field)
+        types = (int,) if isinstance(least, int) else (int, float)
+        if isinstance(value, bool) or not isinstance(value, types) or not least <= value <= most:
+            number = "an integer" if isinstance(least, int) else "a number"
+            raise InvalidTask(f"task '{self.name}' has {field} {value!r}; give {number} from {least:,} to {most:,}")
+
+    def host_parameters(self) -> int:
+        """The exact parameter count of a freshly built host; the global random numbers stay as they are."""
+        with torch.random.fork_rng():
+            return count_parameters(self.build_host().parameters())
+
+
+def task_on(source: Source, host: ConvShape | tuple[int, ...], name: str, summary: str) -> Task:
+    """A task with a slot behind every block of `host` (a CNN's shape, or a perceptron's widths).
+
+    Its other settings suit small data; `dataclasses.replace` changes them.
+    """
+    if isinstance(host, ConvShape):
+        build: Callable[[], nn.Module] = partial(ConvHost, source.shape[0], source.classes, host)
+        slots = tuple(f"block{index}" for index in range(len(host.channels)))
+    else:
+        build = partial(DenseHost, source.shape[0], source.classes, host)
+        slots = tuple(f"layer{index}" for index in range(len(host)))
+    return Task(
+        name=name,
+        summary=summary,
+        source=source.origin,
+        load=source.load,
+        build_host=build,
+        slots=slots,
+        classes=source.classes,
+        blueprints=None,
+        horizon=25,
+        batch_size=64,
+        learning_rate=0.01,
+        seed_learning_rate=0.01,
+    )
+
+
+_REGISTRY: dict[str, Task] = {}
+
+Factory = Callable[[], Task]
+
+
+def task(name: str) -> Callable[[Factory], Factory]:
+    """Register the task that a function returns. It is built, and so checked, at once."""
+
+    def register(factory: Factory) -> Factory:
+        if name in _REGISTRY:
+            raise DuplicateTask(f"a task '{name}' exists already; choose another name")
+        built = factory()
+        if built.name != name:
+            raise InvalidTask(f"@task('{name}') returned a task named '{built.name}'; give both the same name")
+        _REGISTRY[name] = built
+        return factory
+
+    return register
+
+
+def tasks() -> tuple[Task, ...]:
+    """All registered tasks, in the order of their registration."""
+    return tuple(_REGISTRY.values())
+
+
+def find_task(name: str) -> Task:
+    """The registered task of that name, or the task in the file if `name` is a path that ends in .toml."""
+    if name.lower().endswith(".toml"):
+        return load_task(Path(name))
+    if name not in _REGISTRY:
+        raise UnknownTask(
+            f"no task '{name}'; {nearest(name, _REGISTRY)}; a task of your own is named by its file, as in my-task.toml"
+        )
+    return _REGISTRY[name]
+
+
+def load_task(path: Path) -> Task:
+    """The task in a user's TOML file, checked down to whether its slots can be grafted. Loads no data."""
+    file = read_task_file(path)
+    try:
+        source = _source(file.data)
+        built = replace(
+            task_on(source, file.host, file.name, file.summary),
+            slots=file.slots,
+            blueprints=file.blueprints,
+            horizon=file.horizon,
+            batch_size=file.batch_size,
+            learning_rate=float(file.learning_rate),
+            seed_learning_rate=float(file.seed_learning_rate),
+            augment=file.augment,
+            max_gradient_norm=float(file.max_gradient_norm),
+        )
+        _check_fit(source, file.host, file.augment)
+        _check_host(built, source)
+    except EsperError as error:
+        raise InvalidTaskFile(f"{path}: {error}") from error
+    return built
+
+
+def _source(name: str) -> Source:
+    if name not in SOURCES:
+        raise InvalidTask(f"there is no data named {name[:80]!r}; {nearest(name, SOURCES)}")
+    return SOURCES[name]
+
+
+def _check_fit(source: Source, host: ConvShape | tuple[int, ...], augment: bool) -> None:
+    images = len(source.shape) == 3
+    kind = "conv" if images else "dense"
+    if isinstance(host, ConvShape) is not images:
+        raise InvalidTask(f"data '{source.name}' has samples of shape {source.shape}; give it a host of kind '{kind}'")
+    if isinstance(host, ConvShape) and min(source.shape[1:]) >> len(host.pool_after) == 0:
+        halvings = int(math.log2(min(source.shape[1:])))
+        raise InvalidTask(
+            f"{len(host.pool_after)} poolings leave nothing of shape {source.shape}; at most {halvings} do"
+        )
+    if augment and not images:
+        raise InvalidTask(f"data '{source.name}' has no images to augment; leave `augment` out")
+
+
+def _check_host(candidate: Task, source: Source) -> None:
+    """Built and grafted without memory for weights or features, and without random numbers."""
+    with torch.device("meta"):
+        host = candidate.build_host()
+        parameters = count_parameters(host.parameters())
+        if parameters > MAX_FILE_PARAMETERS:
+            raise InvalidTask(f"the host has {parameters:,} parameters; at most {MAX_FILE_PARAMETERS:,} are allowed")
+        graft(host, candidate.slots, torch.zeros(2, *source.shape), blueprints=candidate.blueprints)
+
+
+DIGITS, SPIRALS, FASHION, CIFAR = (SOURCES[name] for name in ("digits", "spirals", "fashion_mnist", "cifar10"))
+HUB_BATCH_SIZE = 128
+
+
+@task("digits-pointwise")
+def _digits_pointwise() -> Task:
+    summary = "1x1 convolutions cannot see space: poor alone, good with well-chosen seeds"
+    return task_on(DIGITS, ConvShape((4, 8, 8), kernel=1), "digits-pointwise", summary)
+
+
+@task("digits")
+def _digits() -> Task:
+    summary = "a 3x3 host near its ceiling: growth must know when not to pay"
+    return task_on(DIGITS, ConvShape((4, 8, 8)), "digits", summary)
+
+
+@task("spirals")
+def _spirals() -> Task:
+    return task_on(SPIRALS, (6, 6), "spirals", "three arms in the plane, a perceptron too narrow for them")
+
+
+@task("fashion")
+def _fashion() -> Task:
+    host = ConvShape((8, 16, 16), pool_after=(0, 1))
+    return replace(task_on(FASHION, host, "fashion", "clothes, a small 3x3 host"), batch_size=HUB_BATCH_SIZE)
+
+
+@task("fashion-pointwise")
+def _fashion_pointwise() -> Task:
+    host = ConvShape((4, 8, 8), kernel=1, pool_after=(0, 1))
+    summary = "clothes, 1x1 convolutions: only the pooling sees space"
+    return replace(task_on(FASHION, host, "fashion-pointwise", summary), batch_size=HUB_BATCH_SIZE)
+
+
+@task("cifar10")
+def _cifar10() -> Task:
+    host = ConvShape((8, 16, 32), pool_after=(0, 1))
+    built = task_on(CIFAR, host, "cifar10", "objects, a small 3x3 host")
+    return replace(built, batch_size=HUB_BATCH_SIZE, augment=True)
+
+
+@task("cifar10-impaired")
+def _cifar10_impaired() -> Task:
+    host = ConvShape((2, 3, 3), kernel=1, pool_after=(0, 1))
+    summary = "objects, very few 1x1 convolutions: only the pooling sees space"
+    return replace(task_on(CIFAR, host, "cifar10-impaired", summary), batch_size=HUB_BATCH_SIZE, augment=True)
+
+
+@task("cifar10-deep")
+def _cifar10_deep() -> Task:
+    """Two slots per block: behind the norm, where features have both signs, and behind the whole block."""
+    host = ConvShape((8, 8, 16, 16, 32), pool_after=(0, 2, 3))
+    slots = tuple(slot for index in range(5) for slot in (f"block{index}.1", f"block{index}"))
+    built = task_on(CIFAR, host, "cifar10-deep", "objects, a deeper host with two slots in every block")
+    return replace(built, slots=slots, batch_size=HUB_BATCH_SIZE, augment=True)

@@ -1,0 +1,113 @@
+"""How a host and its seeds train: one optimiser, clipped gradients, batches in an order of their own."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from esper.contracts import EsperError
+from esper.environment.data import Split, augmented
+from esper.environment.randomness import global_draws_from, stream
+from esper.environment.tasks import Task
+from esper.growth import Body
+
+
+class UnusableDevice(EsperError):
+    """The machine does not have that device."""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where and how the arithmetic runs. `compile` and `amp` fall back to plain arithmetic with a warning."""
+
+    device: str = "cpu"
+    compile: bool = False
+    amp: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise UnusableDevice(f"device '{self.device}' cannot be used here ({error}); try device 'cpu'") from error
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """The context of a forward pass."""
+        if not self.amp:
+            return nullcontext()
+        return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class EpochMeasures:
+    """Means over an epoch's batches: loss in nats, and the norm of the host's gradient before clipping."""
+
+    loss: float
+    gradient_norm: float
+
+
+class Trainer:
+    """Trains one body for one episode."""
+
+    def __init__(self, body: Body, task: Task, seed: int, compute: Compute) -> None:
+        self.body = body
+        self.optimizer = torch.optim.Adam(body.host.parameters(), lr=task.learning_rate, fused=True)
+        body.optimise_with(self.optimizer, lr=task.seed_learning_rate)
+        self._task = task
+        self._seed = seed
+        self._compute = compute
+        self._order = stream(seed, "order")
+        self._augmentation = stream(seed, "augmentation")
+        self._forward: Callable[[Tensor], Tensor] = _compiled(body) if compute.compile else body
+
+    def epoch(self, split: Split) -> EpochMeasures:
+        """One pass over the training data."""
+        losses, norms = [], []
+        self.body.train()
+        with global_draws_from(self._seed, "noise", self.body.epoch):
+            for x, y in self._batches(split):
+                loss_of = partial(nn.functional.cross_entropy, target=y)
+                self.optimizer.zero_grad()
+                with self._compute.precision():
+                    loss = loss_of(self._forward(x))
+                loss.backward()
+                self.body.train_isolated(loss_of, x)
+                self.body.record_gradients()
+                norms.append(self._clip())
+                self.optimizer.step()
+                losses.append(loss.detach())
+        means = torch.stack([torch.stack(losses).mean(), torch.stack(norms).mean()]).tolist()
+        return EpochMeasures(*means)
+
+    def _batches(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+        for rows in torch.randperm(len(split.x), generator=self._order).split(self._task.batch_size):
+            x, y = split.x[rows], split.y[rows]
+            yield (augmented(x, self._augmentation) if self._task.augment else x), y
+
+    def _clip(self) -> Tensor:
+        """Each owner's gradient is clipped by its own norm, so that one exploding seed cannot still the host."""
+        for slot in self.body.living():
+            nn.utils.clip_grad_norm_(slot.seed_parameters, self._task.max_gradient_norm)
+        return nn.utils.clip_grad_norm_(self.body.host.parameters(), self._task.max_gradient_norm)
+
+
+def _compiled(body: Body) -> Callable[[Tensor], Tensor]:
+    """The body compiled with dynamic shapes; the first failure is reported and the rest runs uncompiled."""
+    compiled: Callable[[Tensor], Tensor] | None = torch.compile(body, dynamic=True)
+
+    def run(x: Tensor) -> Tensor:
+        nonlocal compiled
+        if compiled is not None:
+            try:
+                return compiled(x)
+            except RuntimeError as error:
+                warnings.warn(f"torch.compile failed, the run goes on without it: {error}", stacklevel=2)
+                compiled = None
+        output: Tensor = body(x)
+        return output
+
+    return run

@@ -1,0 +1,113 @@
+"""How hosts train and are evaluated."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from esper.contracts import WAIT, Action, Op
+from esper.environment import Compute, Episode, Trainer, UnusableDevice, World, evaluate, training
+from esper.environment.evaluation import ALL_SUBSETS_UP_TO, coalitions_of
+from tests.environment.worlds import POINTWISE, SMALL
+
+
+def test_each_owner_is_clipped_by_its_own_norm():
+    episode = Episode(replace(POINTWISE, max_gradient_norm=0.1), SMALL, 0, World())
+    episode.body.execute(Action(Op.GERMINATE, "block1", blueprint="conv_light"))
+    for parameter in episode.body.parameters():
+        parameter.grad = torch.full_like(parameter, 5.0)
+    for parameter in episode.body.slot("block1").seed_parameters:
+        parameter.grad = torch.full_like(parameter, math.nan)
+    episode.trainer._clip()
+    host = torch.cat([parameter.grad.flatten() for parameter in episode.body.host.parameters()])
+    assert host.norm() == pytest.approx(0.1, rel=1e-3), "a NaN seed does not still the host"
+
+
+def test_compile_failure_is_said_aloud_and_training_goes_on(monkeypatch):
+    """R4-M22: options explicit, failure reported, eager used."""
+    asked = {}
+
+    def broken(body: nn.Module, **options: object) -> object:
+        asked.update(options)
+
+        def fail(x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no compiler here")
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", broken)
+    episode = Episode(POINTWISE, SMALL, 0, World(compute=Compute(compile=True)))
+    with pytest.warns(UserWarning, match="torch.compile failed, the run goes on without it: no compiler here"):
+        outcome = episode.step(WAIT)
+    assert asked == {"dynamic": True}
+    plain = Episode(POINTWISE, SMALL, 0, World())
+    assert plain.step(WAIT).evaluation == outcome.evaluation
+
+
+def test_lower_precision_trains_close_to_full():
+    losses = []
+    for amp in (False, True):
+        episode = Episode(POINTWISE, SMALL, 0, World(compute=Compute(amp=amp)))
+        losses.append([episode.step(WAIT).evaluation.loss for _ in range(3)])
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+
+
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(UnusableDevice, match="device 'cuda:99' cannot be used here"):
+        Compute(device="cuda:99")
+    with pytest.raises(UnusableDevice, match="try device 'cpu'"):
+        Compute(device="abacus")
+
+
+def test_a_host_that_draws_noise_is_reproducible():
+    noisy = replace(
+        POINTWISE,
+        build_host=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, 10)),
+        slots=("1",),
+    )
+    curves = []
+    for disturbance in (1, 2):
+        torch.manual_seed(disturbance)
+        episode = Episode(noisy, SMALL, 0, World())
+        curves.append([episode.step(WAIT).evaluation for _ in range(3)])
+    assert curves[0] == curves[1]
+
+
+def test_an_epoch_sees_every_sample_once():
+    episode = Episode(POINTWISE, SMALL, 0, World())
+    rows = torch.cat([x.flatten(1) for x, _ in episode.trainer._batches(SMALL.train)])
+    assert torch.equal(rows.sort(dim=0).values, SMALL.train.x.flatten(1).sort(dim=0).values)
+
+
+def test_coalitions_are_all_subsets_of_few_and_leave_one_out_of_many():
+    few = [f"s{i}" for i in range(ALL_SUBSETS_UP_TO)]
+    assert len(set(coalitions_of(few))) == 2 ** len(few)
+    many = [*few, "s9"]
+    assert set(coalitions_of(many)) == {
+        frozenset(many),
+        *(frozenset(many) - {slot} for slot in many),
+        frozenset(),
+    }
+    assert len(coalitions_of(many, exact=True)) == 2 ** len(many)
+    assert coalitions_of(few)[0] == frozenset(few)
+    assert coalitions_of([]) == [frozenset()]
+
+
+def test_evaluation_in_pieces_is_evaluation_at_once(monkeypatch):
+    body = Episode(POINTWISE, SMALL, 0, World()).body
+    whole = evaluate(body, SMALL.evaluation)
+    monkeypatch.setattr("esper.environment.evaluation.ROWS_AT_ONCE", 7)
+    pieces = evaluate(body, SMALL.evaluation)
+    assert pieces.accuracy == whole.accuracy
+    assert pieces.loss == pytest.approx(whole.loss, rel=1e-6)
+
+
+def test_the_trainer_is_the_only_one_with_an_optimiser():
+    episode = Episode(POINTWISE, SMALL, 0, World())
+    assert isinstance(episode.trainer, Trainer)
+    members = {id(p) for group in episode.trainer.optimizer.param_groups for p in group["params"]}
+    assert members == {id(p) for p in episode.body.parameters()}
+    assert training.Compute().device == "cpu"

@@ -1,0 +1,104 @@
+"""A small world for fast tests, players for it, and seeds that do nothing on purpose."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from esper.contracts import ADVANCES_TO, WAIT, Action, Kind, Op, Stage
+from esper.environment import GrowEnv, Split, Splits, Task, find_task
+from esper.growth import blueprint
+
+Player = Callable[[GrowEnv], Action]
+
+
+class Inert(nn.Module):
+    """Adds exactly nothing, ever, and yet has a live gradient: a seed that no gate can tell from a slow one."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels, 9))
+
+    def forward(self, h: Tensor) -> Tensor:
+        zero = (self.weight - self.weight.detach()).sum(dim=1)
+        return h * zero[:, None, None]
+
+
+@blueprint("inert", topology="cnn", kind=Kind.MIX_SPACE)
+def inert(channels: int) -> nn.Module:
+    return Inert(channels)
+
+
+def small_splits(_: Any = None) -> Splits:
+    return SMALL
+
+
+def _small() -> Splits:
+    full = find_task("digits-pointwise").load(None)
+    return Splits(
+        Split(full.train.x[:128], full.train.y[:128]),
+        Split(full.evaluation.x[:100], full.evaluation.y[:100]),
+        Split(full.test.x[:100], full.test.y[:100]),
+    )
+
+
+SMALL = _small()
+POINTWISE: Task = replace(find_task("digits-pointwise"), load=small_splits, horizon=12, batch_size=32)
+
+
+def idle(_: GrowEnv) -> Action:
+    return WAIT
+
+
+def grower(*plan: tuple[str, str]) -> Player:
+    """Takes each slot of the plan through its life as fast as the gates allow."""
+
+    def play(env: GrowEnv) -> Action:
+        stages = {slot.slot: slot.stage for slot in env.episode.snapshot.slots}
+        for slot, seed in plan:
+            action = _next(slot, seed, stages[slot])
+            if action is not None and env.episode.body.judge(action):
+                return action
+        return WAIT
+
+    return play
+
+
+def _next(slot: str, seed: str, stage: Stage) -> Action | None:
+    if stage is Stage.DORMANT:
+        return Action(Op.GERMINATE, slot, blueprint=seed)
+    if stage is Stage.HOLDING:
+        return Action(Op.FOSSILIZE, slot)
+    return Action(Op.ADVANCE, slot) if stage in ADVANCES_TO else None
+
+
+def random_player(seed: int) -> Player:
+    generator = np.random.default_rng(seed)
+
+    def play(env: GrowEnv) -> Action:
+        return env.codec.decode(generator.integers(env.action_space.nvec))
+
+    return play
+
+
+def play(env: GrowEnv, player: Player, seed: int) -> list[dict[str, Any]]:
+    """One episode; a record per step with reward, flags, info, the observation and the snapshot after it."""
+    observation, _ = env.reset(seed=seed)
+    records: list[dict[str, Any]] = []
+    while not records or not (records[-1]["terminated"] or records[-1]["truncated"]):
+        wanted = env.codec.encode(player(env))
+        observation, reward, terminated, truncated, info = env.step(wanted)
+        records.append(
+            {
+                "observation": observation,
+                "reward": reward,
+                "terminated": terminated,
+                "truncated": truncated,
+                "snapshot": env.episode.snapshot,
+                **info,
+            }
+        )
+    return records
