@@ -23,6 +23,14 @@ def test_the_demo_grows_well_past_its_control_and_draws_it(tmp_path: Path):
     assert (tmp_path / "new" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_oracle_earns_more_the_more_it_finds():
+    result = run(str(EXAMPLES / "oracle.py"), "--seeds", "1")
+    assert result.returncode == 0, result.stderr
+    returns = [float(line.split()[-1]) for line in result.stdout.splitlines()[1:]]
+    assert returns[0] == 0.0
+    assert returns[-1] > 0.2
+
+
 def test_the_demo_says_what_is_wrong_with_an_argument():
     result = run(str(EXAMPLES / "grow_digits.py"), "--seed", "one")
     assert result.returncode == 2
