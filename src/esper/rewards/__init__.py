@@ -1,0 +1,47 @@
+"""What growth is worth: attribution from a coalition table, and rewards as sums of named terms."""
+
+from esper.rewards.attribution import IncompleteTable, NotAPair, Table, contribution, gain, interaction, shapley, shares
+from esper.rewards.config import (
+    CrashPays,
+    DiscountMismatch,
+    InvalidRewardConfig,
+    ProxyTooHeavy,
+    RewardConfig,
+    require_same_discount,
+)
+from esper.rewards.modes import TERMS_OF, MissingTwin, Mode, Reward, needs_twin, potential, reward
+from esper.rewards.moment import Ending, InvalidMoment, Moment, Twin
+from esper.rewards.terms import TERMS, Term, TermName
+from esper.rewards.transition import Transition
+
+__all__ = [
+    "TERMS",
+    "TERMS_OF",
+    "CrashPays",
+    "DiscountMismatch",
+    "Ending",
+    "IncompleteTable",
+    "InvalidMoment",
+    "InvalidRewardConfig",
+    "MissingTwin",
+    "Mode",
+    "Moment",
+    "NotAPair",
+    "ProxyTooHeavy",
+    "Reward",
+    "RewardConfig",
+    "Table",
+    "Term",
+    "TermName",
+    "Transition",
+    "Twin",
+    "contribution",
+    "gain",
+    "interaction",
+    "needs_twin",
+    "potential",
+    "require_same_discount",
+    "reward",
+    "shapley",
+    "shares",
+]

@@ -1,0 +1,146 @@
+"""The terms that rewards are made of: one table, each with its unit and a small pure function of a transition."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import TypeAlias
+
+from esper.contracts import Stage
+from esper.rewards import potentials
+from esper.rewards.config import RewardConfig
+from esper.rewards.credit import bounded, payable
+from esper.rewards.moment import Ending, Moment, measured
+from esper.rewards.transition import Transition
+
+Potential: TypeAlias = Callable[[Moment, RewardConfig], float]
+Value: TypeAlias = Callable[[Transition, RewardConfig], float]
+
+
+class TermName(StrEnum):
+    """What a term is called wherever it is reported."""
+
+    CONTRIBUTION = "contribution"
+    ATTRIBUTION_DISCOUNT = "attribution_discount"
+    RATIO_PENALTY = "ratio_penalty"
+    RANSOMWARE = "ransomware"
+    GAIN_OVER_TWIN = "gain_over_twin"
+    LOSS_GAIN = "loss_gain"
+    RENT = "rent"
+    SHAPING = "shaping"
+    INTERVENTION_COST = "intervention_cost"
+    ALPHA_SHOCK = "alpha_shock"
+    HOLDING_PENALTY = "holding_penalty"
+    LEGITIMACY_DISCOUNT = "legitimacy_discount"
+    TERMINAL_OBJECTIVE = "terminal_objective"
+    TERMINATION = "termination"
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a reward. A term with a `potential` is that potential's difference over the step."""
+
+    unit: str
+    meaning: str
+    value: Value
+    potential: Potential | None = None
+    needs_twin: bool = False
+
+
+def difference(potential: Potential, transition: Transition, config: RewardConfig) -> float:
+    """Discounted worth after minus worth before; nothing is worth anything after the governor's end."""
+    terminated = transition.ending is Ending.TERMINATED
+    after = 0.0 if terminated else potential(transition.end, config)
+    return config.discount * after - potential(transition.start, config)
+
+
+def intervention_cost(transition: Transition, config: RewardConfig) -> float:
+    """Minus the cost of the executed op."""
+    return -config.cost_of(transition.action.op)
+
+
+def alpha_shock(transition: Transition, config: RewardConfig) -> float:
+    """Minus the change of alpha beyond the tolerance, over all slots; a rollback by the governor is no one's choice."""
+    if transition.ending is Ending.TERMINATED:
+        return 0.0
+    changes = (abs(after.alpha - before.alpha) for before, after in transition.slots)
+    return -config.alpha_shock_weight * sum(
+        min(1.0, max(0.0, change - config.alpha_shock_tolerance)) for change in changes
+    )
+
+
+def holding_penalty(transition: Transition, config: RewardConfig) -> float:
+    """Minus a cost of each seed held beyond its grace, which rises evenly with time up to a limit."""
+    grace = _epochs(config.holding_grace_share, transition)
+    held = (slot.age for slot in transition.after.slots if slot.stage is Stage.HOLDING)
+    return -sum(min(config.holding_penalty_limit, config.holding_penalty_rate * max(0, age - grace)) for age in held)
+
+
+def legitimacy_discount(transition: Transition, config: RewardConfig) -> float:
+    """Minus a part of the share of each seed that is fossilised sooner than its contribution could show."""
+    needed = max(1, _epochs(config.legitimacy_share, transition))
+    lost = 0.0
+    for before, after in transition.slots:
+        if before.stage is Stage.HOLDING and after.stage is Stage.FOSSILIZED:
+            illegitimacy = 1.0 - min(1.0, before.age / needed)
+            share = min(transition.end.shares.get(after.slot, 0.0), payable(transition.end, config))
+            lost += illegitimacy * max(0.0, share)
+    return -config.contribution_weight * config.legitimacy_weight * lost
+
+
+def terminal_objective(transition: Transition, config: RewardConfig) -> float:
+    """At the horizon the accuracy minus rent, within ±1 before it is scaled; the worst of that at the governor's end.
+
+    An accuracy that was not measured earns nothing, and rent is due all the same.
+    """
+    if transition.ending is Ending.RUNNING:
+        return 0.0
+    if transition.ending is Ending.TERMINATED:
+        return -config.sparse_scale
+    accuracy = measured(transition.after.host.evaluation_accuracy) or 0.0
+    return config.sparse_scale * bounded(accuracy + potentials.rent(transition.end, config))
+
+
+def termination(transition: Transition, config: RewardConfig) -> float:
+    """Minus the penalty at the governor's end."""
+    return -config.termination_penalty if transition.ending is Ending.TERMINATED else 0.0
+
+
+def _epochs(share: float, transition: Transition) -> int:
+    return round(share * transition.after.host.horizon)
+
+
+def _worth(unit: str, meaning: str, potential: Potential, needs_twin: bool = False) -> Term:
+    return Term(unit, meaning, partial(difference, potential), potential, needs_twin)
+
+
+ACCURACY = "accuracy as a fraction"
+
+TERMS: dict[TermName, Term] = {
+    TermName.CONTRIBUTION: _worth(
+        ACCURACY, "what the seeds claim: what removing each costs, at least its share", potentials.contribution
+    ),
+    TermName.ATTRIBUTION_DISCOUNT: _worth(
+        ACCURACY, "what they claim beyond their shares of the proven joint gain", potentials.attribution_discount
+    ),
+    TermName.RATIO_PENALTY: _worth(
+        ACCURACY, "contributions out of proportion to the joint gain", potentials.ratio_penalty
+    ),
+    TermName.RANSOMWARE: _worth(ACCURACY, "contributions of seeds that gain nothing together", potentials.ransomware),
+    TermName.GAIN_OVER_TWIN: _worth(
+        ACCURACY, "accuracy above the paired run without growth", potentials.gain_over_twin, True
+    ),
+    TermName.LOSS_GAIN: _worth(
+        "fraction of the loss of guessing", "loss below the paired run without growth", potentials.loss_gain, True
+    ),
+    TermName.RENT: _worth(ACCURACY, "logarithm of growth, times its weight", potentials.rent),
+    TermName.SHAPING: _worth(
+        ACCURACY, "progress of all slots, taken back when the episode is over", potentials.shaping
+    ),
+    TermName.INTERVENTION_COST: Term(ACCURACY, "cost of the executed op", intervention_cost),
+    TermName.ALPHA_SHOCK: Term(ACCURACY, "changes of alpha that are too fast", alpha_shock),
+    TermName.HOLDING_PENALTY: Term(ACCURACY, "seeds held for too long", holding_penalty),
+    TermName.LEGITIMACY_DISCOUNT: Term(ACCURACY, "seeds kept too soon", legitimacy_discount),
+    TermName.TERMINAL_OBJECTIVE: Term(ACCURACY, "accuracy minus rent, at the end only", terminal_objective),
+    TermName.TERMINATION: Term(ACCURACY, "penalty for being ended by the governor", termination),
+}

@@ -1,0 +1,81 @@
+"""Every setting on both sides of its range, and the settings that must go together."""
+
+import math
+from dataclasses import MISSING, fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esper.contracts import Op
+from esper.rewards import (
+    CrashPays,
+    DiscountMismatch,
+    InvalidRewardConfig,
+    ProxyTooHeavy,
+    RewardConfig,
+    require_same_discount,
+)
+from esper.rewards.config import LARGEST_PROXY_RATIO
+
+CONFIG = RewardConfig(outcomes=10)
+
+
+@pytest.mark.parametrize("setting", fields(RewardConfig), ids=lambda setting: setting.name)
+def test_setting_outside_its_range_is_refused(setting):
+    low, high = setting.metadata["range"]
+    assert setting.metadata["meaning"]
+    assert setting.default is MISSING or low <= setting.default <= high
+    for wrong in (low - 1, high + 1, math.nan, math.inf, "0.5", True, None):
+        with pytest.raises(InvalidRewardConfig, match=f"{setting.name} is .*; give"):
+            RewardConfig(**{"outcomes": 10, setting.name: wrong})
+
+
+def test_loss_scale_comes_from_the_task():
+    """R4-M4: the baseline is the loss of guessing among the task's classes or tokens; there is no default."""
+    assert RewardConfig(outcomes=50_257).baseline_loss_nats == pytest.approx(10.825, abs=1e-3)
+    with pytest.raises(TypeError, match="outcomes"):
+        RewardConfig()
+    with pytest.raises(InvalidRewardConfig, match="whole number of classes"):
+        RewardConfig(outcomes=10.5)
+
+
+@given(st.floats(0.0, 10.0), st.floats(0.0, 2.5))
+def test_proxy_may_weigh_only_a_part_of_contribution(contribution_weight, shaping_weight):
+    """R4-M2."""
+    given = {"outcomes": 10, "contribution_weight": contribution_weight, "shaping_weight": shaping_weight}
+    if shaping_weight <= LARGEST_PROXY_RATIO * contribution_weight:
+        assert RewardConfig(**given, termination_penalty=100.0).shaping_weight == shaping_weight
+    else:
+        with pytest.raises(ProxyTooHeavy, match=r"give at most 0\.25 of it"):
+            RewardConfig(**given, termination_penalty=100.0)
+
+
+def test_penalty_that_would_make_a_crash_pay_is_refused():
+    with pytest.raises(CrashPays, match=r"give at least 1\.85"):
+        RewardConfig(outcomes=10, termination_penalty=1.0)
+    with pytest.raises(CrashPays, match="give at least 5"):
+        RewardConfig(outcomes=10, gain_weight=5.0)
+
+
+def test_seed_can_be_kept_in_time():
+    with pytest.raises(InvalidRewardConfig, match="neither early nor late"):
+        RewardConfig(outcomes=10, holding_grace_share=0.05)
+
+
+@pytest.mark.parametrize("learner", [0.99, 0.9999999, 1.0000001])
+def test_learner_with_another_discount_is_refused(learner):
+    """R4-C1: one value for the shaping and for PPO; a mismatch is refused at construction."""
+    require_same_discount(CONFIG, 1.0)
+    require_same_discount(RewardConfig(outcomes=10, discount=0.97), 0.97)
+    with pytest.raises(DiscountMismatch, match=f"learner's discount is {learner} and the reward's is 1.0"):
+        require_same_discount(CONFIG, learner)
+
+
+def test_every_op_has_its_cost_in_the_configuration():
+    """R4-M5: intervention costs live in the configuration only."""
+    names = {op: f"{op.name.lower()}_cost" for op in Op if op is not Op.WAIT}
+    costs = {name: 0.001 * (place + 1) for place, name in enumerate(names.values())}
+    config = RewardConfig(outcomes=10, **costs)
+    assert {op: config.cost_of(op) for op in names} == {op: costs[name] for op, name in names.items()}
+    assert config.cost_of(Op.WAIT) == 0.0
