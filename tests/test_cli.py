@@ -9,7 +9,7 @@ import pytest
 
 from esper import __version__
 from esper.cli import main
-from esper.environment import digits, tasks
+from esper.environment import all_tasks, digits
 from esper.environment.data import _read
 
 
@@ -30,7 +30,7 @@ def test_tasks_are_listed_in_aligned_columns_without_data_or_libraries(monkeypat
     assert (digits.cache_info().misses, _read.cache_info().misses) == loaded
     header, *lines = capsys.readouterr().out.split("\n\n")[0].splitlines()
     assert header.split() == ["task", "parameters", "slots", "horizon", "batch", "data", "summary"]
-    for line, each in zip(lines, tasks(), strict=True):
+    for line, each in zip(lines, all_tasks(), strict=True):
         numbers = [f"{each.host_parameters():,}", len(each.slots), each.horizon, each.batch_size]
         assert line.split()[:5] == [each.name, *map(str, numbers)]
         for column in ("data", "summary"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import esper
 from esper.contracts import EsperError
-from esper.environment import DEFAULT_TASK, Task, find_task, tasks
+from esper.environment import DEFAULT_TASK, Task, all_tasks, find_task
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list_tasks(arguments: argparse.Namespace) -> int:
-    chosen = [find_task(name) for name in arguments.task] or tasks()
+    chosen = [find_task(name) for name in arguments.task] or all_tasks()
     header = ("task", "parameters", "slots", "horizon", "batch", "data", "summary")
     print(_table(header, [_row(each) for each in chosen], right={1, 2, 3, 4}))
     if not arguments.task:

@@ -22,12 +22,12 @@ from esper.environment import (
     InvalidTaskFile,
     Task,
     UnknownTask,
+    all_tasks,
     digits,
     find_task,
     load_task,
     task,
     task_on,
-    tasks,
 )
 from esper.environment import task_file as task_file_module
 from esper.growth import ConvShape
@@ -53,13 +53,13 @@ TASKS = {
 @pytest.fixture
 def registry(monkeypatch):
     """A copy, so that what a test registers is gone after it."""
-    copy = {each.name: each for each in tasks()}
+    copy = {each.name: each for each in all_tasks()}
     monkeypatch.setattr(sys.modules[Task.__module__], "_REGISTRY", copy)
     return copy
 
 
 def test_the_tasks_are_those_of_the_table():
-    assert [each.name for each in tasks()] == list(TASKS)
+    assert [each.name for each in all_tasks()] == list(TASKS)
     assert find_task(DEFAULT_TASK).name == "digits-pointwise"
 
 
@@ -110,14 +110,14 @@ def test_a_pointwise_host_has_1x1_convolutions_only(name):
 
 
 def test_cifar_is_augmented_and_nothing_else():
-    assert {each.name for each in tasks() if each.augment} == {"cifar10", "cifar10-impaired", "cifar10-deep"}
+    assert {each.name for each in all_tasks() if each.augment} == {"cifar10", "cifar10-impaired", "cifar10-deep"}
 
 
 def test_batch_size_is_a_setting_of_the_task(tmp_path):
     """R4-M17: batch size is a task setting: every task states one, nothing fills it in, and what is given is kept."""
     (field,) = (each for each in fields(Task) if each.name == "batch_size")
     assert field.default is MISSING
-    assert {each.name: each.batch_size for each in tasks()} == {
+    assert {each.name: each.batch_size for each in all_tasks()} == {
         name: 64 if data in {"digits", "spirals"} else 128 for name, (data, _, _) in TASKS.items()
     }
     assert load_task(write(tmp_path, batch_size="7")).batch_size == 7
@@ -166,7 +166,7 @@ def test_a_registered_task_is_found_and_listed(registry):
         return task_on(SOURCES["digits"], ConvShape((2, 2)), "my-digits", "mine")
 
     assert find_task("my-digits").slots == ("block0", "block1")
-    assert tasks()[-1] is find_task("my-digits")
+    assert all_tasks()[-1] is find_task("my-digits")
     assert mine().name == "my-digits"
 
 

@@ -55,6 +55,13 @@ def test_lower_precision_trains_close_to_full():
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
+def test_missing_lower_precision_is_said_aloud(monkeypatch):
+    monkeypatch.setattr(torch.amp, "is_autocast_available", lambda kind: False)
+    with pytest.warns(UserWarning, match="device 'cpu' has no lower precision; training in full precision"):
+        compute = Compute(amp=True)
+    assert Episode(POINTWISE, SMALL, 0, World(compute=compute)).step(WAIT).panic is None
+
+
 def test_a_device_that_is_not_there_is_refused():
     with pytest.raises(UnusableDevice, match="device 'cuda:99' cannot be used here"):
         Compute(device="cuda:99")

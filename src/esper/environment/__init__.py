@@ -32,11 +32,11 @@ from esper.environment.tasks import (
     InvalidTask,
     Task,
     UnknownTask,
+    all_tasks,
     find_task,
     load_task,
     task,
     task_on,
-    tasks,
 )
 from esper.environment.training import Compute, Trainer, UnusableDevice
 from esper.environment.twins import twin_curve
@@ -75,6 +75,7 @@ __all__ = [
     "UnusableDevice",
     "World",
     "WrongSchema",
+    "all_tasks",
     "augmented",
     "digits",
     "evaluate",
@@ -86,7 +87,6 @@ __all__ = [
     "spirals",
     "task",
     "task_on",
-    "tasks",
     "twin_curve",
 ]
 

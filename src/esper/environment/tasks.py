@@ -138,7 +138,7 @@ def task(name: str) -> Callable[[Factory], Factory]:
     return register
 
 
-def tasks() -> tuple[Task, ...]:
+def all_tasks() -> tuple[Task, ...]:
     """All registered tasks, in the order of their registration."""
     return tuple(_REGISTRY.values())
 

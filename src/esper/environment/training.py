@@ -34,12 +34,15 @@ class Compute:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
             raise UnusableDevice(f"device '{self.device}' cannot be used here ({error}); try device 'cpu'") from error
+        if self.amp and not torch.amp.is_autocast_available(torch.device(self.device).type):
+            warnings.warn(f"device '{self.device}' has no lower precision; training in full precision", stacklevel=2)
 
     def precision(self) -> AbstractContextManager[Any]:
         """The context of a forward pass."""
-        if not self.amp:
+        kind = torch.device(self.device).type
+        if not self.amp or not torch.amp.is_autocast_available(kind):
             return nullcontext()
-        return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+        return torch.autocast(kind, dtype=torch.bfloat16)
 
 
 @dataclass(frozen=True)
