@@ -1,0 +1,52 @@
+"""A choice among a few, some of which are not allowed: the one definition for acting and for learning.
+
+Probabilities are (1 - epsilon) * softmax + epsilon / n over the n legal choices. The mixture explores without a hard
+floor, so every legal choice keeps its gradient. All functions take leading axes of any shape and choices last.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+FILL = -1e4
+"""The logit and log-probability of what is not allowed: finite, and safe in half precision."""
+
+
+class EmptyMask(ValueError):
+    """A mask that allows nothing."""
+
+
+def require_choice(mask: Tensor) -> None:
+    """Refuse masks without a legal choice. Called where data enters, outside of anything that is compiled."""
+    empty = ~mask.any(dim=-1)
+    if bool(empty.any()):
+        where = empty.nonzero()[0].tolist()
+        raise EmptyMask(f"the mask at index {where} allows nothing; allow at least one choice, such as doing nothing")
+
+
+def log_probabilities(logits: Tensor, mask: Tensor, epsilon: float = 0.0) -> Tensor:
+    """Log-probabilities of all choices; those of illegal ones are `FILL`."""
+    pure = torch.log_softmax(logits.masked_fill(~mask, FILL), dim=-1)
+    if epsilon > 0.0:
+        uniform = -mask.sum(dim=-1, keepdim=True).to(pure.dtype).log()
+        pure = torch.logaddexp(pure + math.log1p(-epsilon), uniform + math.log(epsilon))
+    return pure.masked_fill(~mask, FILL)
+
+
+def entropy(log_probs: Tensor, mask: Tensor) -> Tensor:
+    """From 0 to 1, whatever the number of legal choices; 0 where there is only one."""
+    legal = mask.sum(dim=-1)
+    nats = -(log_probs.exp() * log_probs).masked_fill(~mask, 0.0).sum(dim=-1)
+    return torch.where(legal > 1, nats / legal.clamp(min=2).to(nats.dtype).log(), torch.zeros_like(nats))
+
+
+def sample(log_probs: Tensor, generator: torch.Generator) -> Tensor:
+    """One choice each, from the generator alone."""
+    flat = log_probs.exp().reshape(-1, log_probs.shape[-1])
+    return torch.multinomial(flat, 1, generator=generator).reshape(log_probs.shape[:-1])
+
+
+def chosen(log_probs: Tensor, choice: Tensor) -> Tensor:
+    """The log-probability of each choice made."""
+    return log_probs.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
