@@ -53,7 +53,7 @@ def same_record(left, right) -> bool:
 
 def test_it_passes_the_checker_of_gymnasium():
     """C-environment."""
-    check_env(GrowEnv(replace(POINTWISE, horizon=3)), skip_render_check=True)
+    assert check_env(GrowEnv(replace(POINTWISE, horizon=3)), skip_render_check=True) is None, "it raises otherwise"
 
 
 def test_it_is_registered():

@@ -62,6 +62,11 @@ def test_missing_lower_precision_is_said_aloud(monkeypatch):
     assert Episode(POINTWISE, SMALL, 0, World(compute=compute)).step(WAIT).panic is None
 
 
+def test_data_that_is_in_place_is_not_copied():
+    assert SMALL.to(torch.device("cpu")) is SMALL
+    assert SMALL.to(torch.device("meta")).train.x.device.type == "meta"
+
+
 def test_a_device_that_is_not_there_is_refused():
     with pytest.raises(UnusableDevice, match="device 'cuda:99' cannot be used here"):
         Compute(device="cuda:99")

@@ -51,6 +51,9 @@ class Split:
     x: Tensor
     y: Tensor
 
+    def to(self, device: torch.device) -> "Split":
+        return self if self.x.device == device else Split(self.x.to(device), self.y.to(device))
+
 
 @dataclass(frozen=True, eq=False)
 class Splits:
@@ -59,6 +62,12 @@ class Splits:
     train: Split
     evaluation: Split
     test: Split
+
+    def to(self, device: torch.device) -> "Splits":
+        """The same data there; itself if it is there already, so that it is held once."""
+        if self.train.x.device == device:
+            return self
+        return Splits(self.train.to(device), self.evaluation.to(device), self.test.to(device))
 
 
 @dataclass(frozen=True)

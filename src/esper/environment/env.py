@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
@@ -108,7 +109,7 @@ class GrowEnv(gymnasium.Env[Observation, Indices]):
         self.reward_config = reward_config or RewardConfig(outcomes=self.task.classes)
         self.world = world or World()
         self.sink = sink or NullSink()
-        self._splits = self.task.load(data_dir)
+        self._splits = self.task.load(data_dir).to(torch.device(self.world.compute.device))
         probe = Episode(self.task, self._splits, 0, self.world)
         self._thresholds = self.world.growth_for(self.task).thresholds
         offers = offers_of(probe.snapshot.slots)
