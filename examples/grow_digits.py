@@ -8,6 +8,8 @@ same gates that a controller faces. Both runs start from the same weights and se
 """
 
 import argparse
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -144,15 +146,28 @@ def draw(grown: list[Record], ungrown: list[Record], path: Path) -> None:
     names = [stage.name.lower() for stage in COLOURS]
     stages.legend(handles, names, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.5), frameon=False)
     figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
+
+
+def picture(text: str) -> Path:
+    """A path that a PNG can be written to, checked before the first epoch."""
+    path = Path(text)
+    if path.suffix != ".png" or path.is_dir():
+        raise argparse.ArgumentTypeError(f"'{text}' is not the name of a .png file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"'{path.parent}' cannot be made: {error.strerror}") from error
+    if not os.access(path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"'{path.parent}' cannot be written to")
+    return path
 
 
 def main() -> None:
     """Grow, run the control, draw."""
     parser = argparse.ArgumentParser(description="Grow a small CNN on digits by a fixed schedule.")
     parser.add_argument("--seed", type=int, default=0, help="of initial weights, split and data order (default 0)")
-    parser.add_argument("--out", type=Path, default=Path("out/demo.png"), help="picture to write (default %(default)s)")
+    parser.add_argument("--out", type=picture, default="out/demo.png", help="picture to write (default %(default)s)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     data = digits(arguments.seed)
@@ -170,4 +185,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("interrupted; no picture was written", file=sys.stderr)
+        sys.exit(130)

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -32,8 +34,17 @@ def test_the_oracle_earns_more_the_more_it_finds():
     assert returns[-1] > 0.2
 
 
-def test_the_demo_says_what_is_wrong_with_an_argument():
-    result = run(str(EXAMPLES / "grow_digits.py"), "--seed", "one")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--seed", "one"), "invalid int value: 'one'"),
+        (("--out", "picture.jpeg"), "'picture.jpeg' is not the name of a .png file"),
+        (("--out", "/dev/null/demo.png"), "cannot be made"),
+    ],
+)
+def test_the_demo_says_what_is_wrong_with_an_argument_before_it_starts(arguments, message):
+    result = run(str(EXAMPLES / "grow_digits.py"), *arguments)
     assert result.returncode == 2
-    assert "invalid int value: 'one'" in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
+    assert "epoch" not in result.stdout

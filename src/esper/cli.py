@@ -17,6 +17,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EsperError as error:
         print(f"esper: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("esper: interrupted", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
