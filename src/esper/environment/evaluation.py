@@ -14,7 +14,8 @@ from esper.growth import Body, Coalition
 ALL_SUBSETS_UP_TO = 4
 """With more blended seeds than this, only full, leave-one-out and all-off are evaluated each epoch."""
 
-ROWS_AT_ONCE = 2048
+ROWS_AT_ONCE = 256
+"""Bounds the memory of an evaluation, and keeps its features in a CPU's cache."""
 
 
 @dataclass(frozen=True)
