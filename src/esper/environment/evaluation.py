@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from esper.contracts import SlotId
 from esper.environment.data import Split
-from esper.growth import Body, Coalition
+from esper.growth import Body, Coalition, evaluating
 
 ALL_SUBSETS_UP_TO = 4
 """With more blended seeds than this, only full, leave-one-out and all-off are evaluated each epoch."""
@@ -42,11 +42,11 @@ def evaluate(body: Body, split: Split, exact: bool = False) -> Evaluation:
     wanted = coalitions_of(body.blended(), exact)
     hits = torch.zeros(len(wanted), dtype=torch.float64, device=split.x.device)
     loss = torch.zeros((), dtype=torch.float64, device=split.x.device)
-    for rows in torch.arange(len(split.x)).split(ROWS_AT_ONCE):
-        x, y = split.x[rows], split.y[rows]
-        outputs: dict[Coalition, Tensor] = body.coalition_outputs(wanted, x)
-        loss += nn.functional.cross_entropy(outputs[wanted[0]], y, reduction="sum")
-        hits += torch.stack([(outputs[coalition].argmax(1) == y).sum() for coalition in wanted])
+    with evaluating(body):
+        for x, y in zip(split.x.split(ROWS_AT_ONCE), split.y.split(ROWS_AT_ONCE), strict=True):
+            outputs: dict[Coalition, Tensor] = body.coalition_outputs(wanted, x)
+            loss += nn.functional.cross_entropy(outputs[wanted[0]], y, reduction="sum")
+            hits += torch.stack([(outputs[coalition].argmax(1) == y).sum() for coalition in wanted])
     total_loss, *counts = torch.cat([loss[None], hits]).tolist()
     table = {coalition: count / len(split.x) for coalition, count in zip(wanted, counts, strict=True)}
     return Evaluation(total_loss / len(split.x), table[wanted[0]], table)

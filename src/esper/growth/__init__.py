@@ -12,7 +12,7 @@ from esper.growth.blueprints import (
     last_zero,
 )
 from esper.growth.body import Body, GrowthConfig, NotMeasurable, UnknownSlot
-from esper.growth.coalitions import Coalition, UnknownCoalition
+from esper.growth.coalitions import Coalition, UnknownCoalition, evaluating
 from esper.growth.gates import InvalidThresholds, Thresholds, judge
 from esper.growth.graft import AlreadyGrafted, NotFeatures, SharedModule, UnknownModule, graft
 from esper.growth.harvest import Fossil, Grown, plant
@@ -53,6 +53,7 @@ __all__ = [
     "blueprints_for",
     "count_flops",
     "count_parameters",
+    "evaluating",
     "find_blueprint",
     "graft",
     "judge",

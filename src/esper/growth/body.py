@@ -144,9 +144,9 @@ class Body(nn.Module):
                 self._become(slot, SlotState(Stage.PRUNED), ("uprooted",))
 
     def _become(self, slot: Slot, state: SlotState, reasons: tuple[str, ...] = ()) -> None:
-        before = slot.state
+        before, seed = slot.state, slot.seed
         slot.become(state, self._generator)
-        if self._membership is not None:
+        if self._membership is not None and slot.seed is not seed:
             self._membership.sync()
         if state.stage is not before.stage:
             self.sink.write(StageChanged(self.epoch, slot.id, before.stage, state.stage, reasons))

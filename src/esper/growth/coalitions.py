@@ -32,8 +32,8 @@ def only(slots: Sequence[Slot], coalition: Coalition) -> Iterator[None]:
 def evaluating(*modules: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; afterwards every submodule is in the mode it was in."""
     training = [part for module in modules for part in module.modules() if part.training]
-    for module in modules:
-        module.eval()
+    for part in training:
+        part.training = False
     try:
         with torch.no_grad():
             yield

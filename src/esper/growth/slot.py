@@ -130,10 +130,7 @@ class Slot(nn.Module):
 
     def after_host(self, module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
         """The forward hook on the host's submodule."""
-        if self.bypassed:
-            return output
-        features: Tensor = self(output)
-        return features
+        return output if self.bypassed or self.seed is None else self.forward(output)
 
     @contextmanager
     def set(self, **flags: bool) -> Iterator[None]:
