@@ -26,9 +26,10 @@ from esper.contracts import (
     Style,
     Tempo,
 )
-from esper.environment import Episode, GrowEnv, Split, Splits, World, masks_of, twin_curve
+from esper.environment import Episode, GrowEnv, MissingData, Split, Splits, World, masks_of, twin_curve
 from esper.growth import AlphaSchedule, IllegalTransition
 from esper.growth.lifecycle import Plan, SlotState
+from esper.rewards import UnknownMode
 from tests.environment.worlds import POINTWISE, SMALL, grower, idle, play, random_player
 
 GROWTH = grower(("block1", "conv_light"), ("block2", "conv_small"))
@@ -93,7 +94,7 @@ def test_other_seeds_are_other_episodes(env):
 
 
 def test_waiting_is_the_twin_and_growth_shares_it_until_a_seed_shows(env):
-    twin = twin_curve(env.task, SMALL, 5, env.world.compute)
+    twin = twin_curve(env.task, SMALL, 5, env.world)
     waiting = play(env, idle, seed=5)
     assert [record["accuracy"] for record in waiting] == [point.accuracy for point in twin[1:]]
     assert all(record["reward"] == 0.0 for record in waiting)
@@ -153,6 +154,13 @@ def test_an_episode_is_truncated_at_the_horizon_and_terminated_only_by_the_gover
     assert not truncated
     assert "not finite" in info["panic"] or "nan" in info["panic"]
     assert info["reward_terms"]["termination"] < 0
+
+
+def test_a_wrong_reward_mode_or_data_directory_is_a_clear_error(tmp_path):
+    with pytest.raises(UnknownMode, match="no reward mode 'twinn'; did you mean 'twin'"):
+        GrowEnv(POINTWISE, reward_mode="twinn")
+    with pytest.raises(MissingData, match="there is no directory"):
+        GrowEnv("cifar10", data_dir=str(tmp_path / "nowhere"))
 
 
 def test_step_before_reset_is_a_clear_error():

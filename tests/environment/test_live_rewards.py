@@ -36,7 +36,7 @@ class Seat:
 
 def record(task, splits, player, seed: int) -> Played:
     episode = Episode(task, splits, seed, World())
-    twins = twin_curve(task, splits, seed, World().compute)
+    twins = twin_curve(task, splits, seed, World())
     steps = []
     while not episode.done:
         before, table = episode.snapshot, episode.evaluation.table

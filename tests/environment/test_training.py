@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from esper.contracts import WAIT, Action, Op
-from esper.environment import Compute, Episode, Trainer, UnusableDevice, World, evaluate, training
+from esper.environment import Compute, Episode, GrowEnv, Trainer, UnusableDevice, World, evaluate, training
 from esper.environment.evaluation import ALL_SUBSETS_UP_TO, coalitions_of
-from tests.environment.worlds import POINTWISE, SMALL
+from tests.environment.worlds import POINTWISE, SMALL, grower, play
 
 
 def test_each_owner_is_clipped_by_its_own_norm():
@@ -53,6 +53,13 @@ def test_lower_precision_trains_close_to_full():
         losses.append([episode.step(WAIT).evaluation.loss for _ in range(3)])
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
+
+
+def test_seeds_grow_in_lower_precision():
+    env = GrowEnv(POINTWISE, world=World(compute=Compute(amp=True)))
+    records = play(env, grower(("block1", "conv_light"), ("block2", "conv_small")), seed=0)
+    assert records[-1]["panic"] is None
+    assert all(slot.alpha > 0 for slot in records[-1]["snapshot"].slots[1:])
 
 
 def test_missing_lower_precision_is_said_aloud(monkeypatch):

@@ -39,7 +39,7 @@ from esper.environment.observation import (
 )
 from esper.environment.tasks import DEFAULT_TASK, Task, find_task
 from esper.environment.twins import twin_curve
-from esper.rewards import Ending, Mode, Reward, RewardConfig, Transition, Twin, needs_twin, reward
+from esper.rewards import Ending, Mode, Reward, RewardConfig, Transition, Twin, find_mode, needs_twin, reward
 
 Observation = dict[str, NDArray[Any]]
 Indices = NDArray[np.int64]
@@ -100,16 +100,17 @@ class GrowEnv(gymnasium.Env[Observation, Indices]):
         task: str | Task = DEFAULT_TASK,
         reward_mode: str = Mode.TWIN,
         reward_config: RewardConfig | None = None,
-        data_dir: Path | None = None,
+        data_dir: str | Path | None = None,
         world: World | None = None,
         sink: Sink | None = None,
     ) -> None:
         self.task = find_task(task) if isinstance(task, str) else task
-        self.reward_mode = Mode(reward_mode)
+        self.reward_mode = find_mode(reward_mode)
         self.reward_config = reward_config or RewardConfig(outcomes=self.task.classes)
         self.world = world or World()
         self.sink = sink or NullSink()
-        self._splits = self.task.load(data_dir).to(torch.device(self.world.compute.device))
+        splits = self.task.load(None if data_dir is None else Path(data_dir))
+        self._splits = splits.to(torch.device(self.world.compute.device))
         probe = Episode(self.task, self._splits, 0, self.world)
         self._thresholds = self.world.growth_for(self.task).thresholds
         offers = offers_of(probe.snapshot.slots)
@@ -128,7 +129,7 @@ class GrowEnv(gymnasium.Env[Observation, Indices]):
         self.episode = Episode(self.task, self._splits, episode_seed, self.world, self.sink)
         self._twins: tuple[Twin, ...] | None = None
         if needs_twin(self.reward_mode):
-            self._twins = twin_curve(self.task, self._splits, episode_seed, self.world.compute)
+            self._twins = twin_curve(self.task, self._splits, episode_seed, self.world)
         return self._observation(self.episode), {"episode_seed": episode_seed}
 
     def step(self, action: Indices) -> tuple[Observation, float, bool, bool, dict[str, Any]]:

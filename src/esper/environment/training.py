@@ -78,7 +78,8 @@ class Trainer:
                 with self._compute.precision():
                     loss = loss_of(self._forward(x))
                 loss.backward()
-                self.body.train_isolated(loss_of, x)
+                with self._compute.precision():
+                    self.body.train_isolated(loss_of, x)
                 self.body.record_gradients()
                 norms.append(self._clip())
                 self.optimizer.step()

@@ -6,14 +6,13 @@ from esper.contracts import WAIT
 from esper.environment.data import Splits
 from esper.environment.episode import Episode, World
 from esper.environment.tasks import Task
-from esper.environment.training import Compute
 from esper.rewards import Twin
 
 
 @lru_cache(maxsize=4096)
-def twin_curve(task: Task, splits: Splits, seed: int, compute: Compute) -> tuple[Twin, ...]:
+def twin_curve(task: Task, splits: Splits, seed: int, world: World) -> tuple[Twin, ...]:
     """The twin at every epoch, the untrained host first; shorter than the horizon if the governor ended it."""
-    episode = Episode(task, splits, seed, World(compute=compute))
+    episode = Episode(task, splits, seed, world)
     curve = [_now(episode)]
     while not episode.done:
         episode.step(WAIT)

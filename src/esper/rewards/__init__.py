@@ -9,7 +9,17 @@ from esper.rewards.config import (
     RewardConfig,
     require_same_discount,
 )
-from esper.rewards.modes import TERMS_OF, MissingTwin, Mode, Reward, needs_twin, potential, reward
+from esper.rewards.modes import (
+    TERMS_OF,
+    MissingTwin,
+    Mode,
+    Reward,
+    UnknownMode,
+    find_mode,
+    needs_twin,
+    potential,
+    reward,
+)
 from esper.rewards.moment import Ending, InvalidMoment, Moment, Twin
 from esper.rewards.terms import TERMS, Term, TermName
 from esper.rewards.transition import Transition
@@ -35,7 +45,9 @@ __all__ = [
     "TermName",
     "Transition",
     "Twin",
+    "UnknownMode",
     "contribution",
+    "find_mode",
     "gain",
     "interaction",
     "needs_twin",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from esper.contracts import EsperError, Event
+from esper.contracts import EsperError, Event, nearest
 from esper.rewards.alerts import alerts
 from esper.rewards.config import RewardConfig
 from esper.rewards.moment import Moment
@@ -49,6 +49,23 @@ TERMS_OF: dict[Mode, tuple[TermName, ...]] = {
     Mode.LOSS: (TermName.LOSS_GAIN, TermName.RENT, TermName.TERMINATION),
     Mode.TWIN: (TermName.GAIN_OVER_TWIN, TermName.RENT, TermName.TERMINATION),
 }
+
+
+class UnknownMode(EsperError):
+    """No mode of that name."""
+
+
+def find_mode(name: str) -> Mode:
+    """The mode of that name, or an error with the nearest one.
+
+    >>> find_mode("twinn")
+    Traceback (most recent call last):
+    ...
+    esper.rewards.modes.UnknownMode: no reward mode 'twinn'; did you mean 'twin'?
+    """
+    if name not in tuple(Mode):
+        raise UnknownMode(f"no reward mode '{name}'; {nearest(name, tuple(Mode))}")
+    return Mode(name)
 
 
 class MissingTwin(EsperError):
