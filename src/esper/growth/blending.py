@@ -43,6 +43,11 @@ class Seed(nn.Module):
         return torch.add(h, d, alpha=alpha)
 
 
+def assemble(delta: nn.Module, operator: Operator, channels: int, topology: Topology) -> Seed:
+    """A seed around `delta`, with a newborn gate if the operator needs one."""
+    return Seed(delta, operator, FeatureGate(channels, topology) if operator is Operator.GATE else None)
+
+
 class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, blended: Tensor) -> Tensor:

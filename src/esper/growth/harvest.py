@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from esper.contracts import Operator, SlotId, Stage, Style, Topology
-from esper.growth.blending import FeatureGate, Seed
+from esper.contracts import SlotId, Stage, Style, Topology
+from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
 from esper.growth.slot import Slot
 
@@ -92,6 +92,5 @@ def _build_in(host: nn.Module, seeds: Mapping[SlotId, tuple[Seed, float]]) -> nn
 
 
 def _newborn(fossil: Fossil) -> Seed:
-    operator = fossil.style.operator
-    gate = FeatureGate(fossil.channels, fossil.topology) if operator is Operator.GATE else None
-    return Seed(find_blueprint(fossil.blueprint, fossil.topology).build(fossil.channels), operator, gate)
+    delta = find_blueprint(fossil.blueprint, fossil.topology).build(fossil.channels)
+    return assemble(delta, fossil.style.operator, fossil.channels, fossil.topology)

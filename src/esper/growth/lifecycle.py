@@ -14,7 +14,6 @@ from esper.contracts import (
     AlphaMode,
     AlphaTarget,
     EsperError,
-    Operator,
     Stage,
     Style,
     Tempo,
@@ -35,10 +34,6 @@ class Plan:
     style: Style
     tempo: Tempo
     alpha_target: AlphaTarget
-
-    @property
-    def gated(self) -> bool:
-        return self.style.operator is Operator.GATE
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.contracts import RULES, SlotId, SlotSnapshot, Topology
-from esper.growth.blending import FeatureGate, Seed, straight_through
+from esper.growth.blending import Seed, assemble, straight_through
 from esper.growth.blueprints import find_blueprint
 from esper.growth.lifecycle import Plan, SlotState
 from esper.growth.persistence import decode_slot, encode_slot
@@ -158,24 +158,24 @@ class Slot(nn.Module):
             return None
         if self.seed is not None and self.state.plan is not None and self.state.plan.blueprint == plan.blueprint:
             same = self.seed.operator is plan.style.operator
-            return self.seed if same else self._assemble(self.seed.delta, plan)
+            return self.seed if same else self._settle(self.seed.delta, plan)
         blueprint = find_blueprint(plan.blueprint, self.site.topology)
         birth = int(torch.randint(2**62, (), generator=generator))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(birth)
             delta = blueprint.build(self.site.channels)
-        return self._assemble(delta, plan)
+        return self._settle(delta, plan)
 
-    def _assemble(self, delta: nn.Module, plan: Plan) -> Seed:
-        gate = FeatureGate(self.site.channels, self.site.topology) if plan.gated else None
-        return Seed(delta, plan.style.operator, gate).to(self._place).train(self.training)
+    def _settle(self, delta: nn.Module, plan: Plan) -> Seed:
+        """A seed in the host's place and mode."""
+        seed = assemble(delta, plan.style.operator, self.site.channels, self.site.topology)
+        return seed.to(self._place).train(self.training)
 
     def structure(self, plan: Plan) -> dict[str, torch.Size]:
         """Names and shapes of the tensors of the seed that `plan` asks for; allocates nothing."""
         with torch.device("meta"):
             delta = find_blueprint(plan.blueprint, self.site.topology).build(self.site.channels)
-            gate = FeatureGate(self.site.channels, self.site.topology) if plan.gated else None
-            seed = Seed(delta, plan.style.operator, gate)
+            seed = assemble(delta, plan.style.operator, self.site.channels, self.site.topology)
         return {name: value.shape for name, value in seed.state_dict().items()}
 
     def record_gradients(self) -> None:
