@@ -6,6 +6,7 @@ from esper.contracts.actions import (
     LEGAL_IN,
     WAIT,
     Action,
+    ActionCodec,
     AlphaCurve,
     AlphaSpeed,
     AlphaTarget,
@@ -27,6 +28,7 @@ from esper.contracts.events import (
     Sink,
     StageChanged,
 )
+from esper.contracts.fields import ObservationFields
 from esper.contracts.slots import Kind, SlotId, Topology
 from esper.contracts.snapshots import AlphaMode, HostSnapshot, InvalidSnapshot, SlotSnapshot, Snapshot
 from esper.contracts.stages import ADVANCES_TO, RULES, Check, Gate, Rule, Stage, Verdict
@@ -39,6 +41,7 @@ __all__ = [
     "RULES",
     "WAIT",
     "Action",
+    "ActionCodec",
     "AlphaCurve",
     "AlphaMode",
     "AlphaRetargeted",
@@ -54,6 +57,7 @@ __all__ = [
     "InvalidSnapshot",
     "Kind",
     "NullSink",
+    "ObservationFields",
     "Op",
     "OperationRefused",
     "Operator",

@@ -1,7 +1,9 @@
 """What a controller can do: ops, the heads that refine them, and the values each head can take."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
+from typing import Any
 
 from esper.contracts.errors import EsperError
 from esper.contracts.slots import SlotId
@@ -163,3 +165,33 @@ class Action:
 
 
 WAIT = Action(Op.WAIT)
+
+
+@dataclass(frozen=True)
+class ActionCodec:
+    """Between actions and the index of each head's choice, in the fixed order of the heads.
+
+    Slots and blueprints are those of one body, by name: two codecs fit each other only if they are equal.
+    """
+
+    slots: tuple[SlotId, ...]
+    blueprints: tuple[str, ...]
+
+    def values(self, head: Head) -> tuple[object, ...]:
+        """What the head chooses from."""
+        own: dict[Head, tuple[object, ...]] = {Head.SLOT: self.slots, Head.BLUEPRINT: self.blueprints}
+        return own[head] if head in own else CHOICES[head]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(len(self.values(head)) for head in Head)
+
+    def decode(self, indices: Iterable[int]) -> Action:
+        chosen: dict[str, Any] = {
+            head.value: self.values(head)[int(index)] for head, index in zip(Head, indices, strict=True)
+        }
+        return WAIT if chosen["op"] is Op.WAIT else Action(**chosen)
+
+    def encode(self, action: Action) -> tuple[int, ...]:
+        chosen = ((head, getattr(action, head.value)) for head in Head)
+        return tuple(0 if value is None else self.values(head).index(value) for head, value in chosen)

@@ -19,12 +19,12 @@ from esper.environment.data import (
     hub,
     spirals,
 )
-from esper.environment.env import ActionCodec, GrowEnv
+from esper.environment.env import GrowEnv
 from esper.environment.episode import Episode, Outcome, World
 from esper.environment.evaluation import Evaluation, evaluate
 from esper.environment.governor import Governor, GovernorConfig, InvalidGovernor
 from esper.environment.masks import masks_of
-from esper.environment.observation import BLUEPRINT_FEATURES, HOST_FEATURES, SLOT_FEATURES, Feature, observe
+from esper.environment.observation import BLUEPRINT_FEATURES, FIELDS, HOST_FEATURES, SLOT_FEATURES, Feature, observe
 from esper.environment.task_file import InvalidTaskFile
 from esper.environment.tasks import (
     DEFAULT_TASK,
@@ -46,10 +46,10 @@ __all__ = [
     "CIFAR10",
     "DEFAULT_TASK",
     "FASHION_MNIST",
+    "FIELDS",
     "HOST_FEATURES",
     "SLOT_FEATURES",
     "SOURCES",
-    "ActionCodec",
     "Compute",
     "DuplicateTask",
     "Episode",

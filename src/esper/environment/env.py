@@ -1,7 +1,6 @@
 """The world as a `gymnasium.Env`: one step is one epoch of one host."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from esper.contracts import (
-    CHOICES,
-    WAIT,
-    Action,
-    AlphaCurve,
-    AlphaSpeed,
-    AlphaTarget,
-    Head,
-    NullSink,
-    Op,
-    Sink,
-    SlotId,
-    Style,
-    Tempo,
-)
+from esper.contracts import WAIT, ActionCodec, NullSink, Sink
 from esper.environment.episode import Episode, Outcome, World
 from esper.environment.masks import masks_of
 from esper.environment.observation import (
@@ -45,48 +30,7 @@ Observation = dict[str, NDArray[Any]]
 Indices = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class ActionCodec:
-    """Between actions and the index of each head's choice, in the fixed order of the heads."""
-
-    slots: tuple[SlotId, ...]
-    blueprints: tuple[str, ...]
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        own = {Head.SLOT: len(self.slots), Head.BLUEPRINT: len(self.blueprints)}
-        return tuple(own[head] if head in own else len(CHOICES[head]) for head in Head)
-
-    def decode(self, indices: Sequence[int] | Indices) -> Action:
-        chosen = dict(zip(Head, map(int, indices), strict=True))
-        if chosen[Head.OP] == Op.WAIT:
-            return WAIT
-        return Action(
-            op=Op(chosen[Head.OP]),
-            slot=self.slots[chosen[Head.SLOT]],
-            blueprint=self.blueprints[chosen[Head.BLUEPRINT]],
-            style=tuple(Style)[chosen[Head.STYLE]],
-            tempo=tuple(Tempo)[chosen[Head.TEMPO]],
-            alpha_target=tuple(AlphaTarget)[chosen[Head.ALPHA_TARGET]],
-            alpha_speed=tuple(AlphaSpeed)[chosen[Head.ALPHA_SPEED]],
-            alpha_curve=tuple(AlphaCurve)[chosen[Head.ALPHA_CURVE]],
-        )
-
-    def encode(self, action: Action) -> Indices:
-        indices = {
-            Head.OP: int(action.op),
-            Head.SLOT: 0 if action.slot is None else self.slots.index(action.slot),
-            Head.BLUEPRINT: 0 if action.blueprint is None else self.blueprints.index(action.blueprint),
-            Head.STYLE: tuple(Style).index(action.style),
-            Head.TEMPO: tuple(Tempo).index(action.tempo),
-            Head.ALPHA_TARGET: tuple(AlphaTarget).index(action.alpha_target),
-            Head.ALPHA_SPEED: tuple(AlphaSpeed).index(action.alpha_speed),
-            Head.ALPHA_CURVE: tuple(AlphaCurve).index(action.alpha_curve),
-        }
-        return np.array([indices[head] for head in Head], dtype=np.int64)
-
-
-class GrowEnv(gymnasium.Env[Observation, Indices]):
+class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
     """Grow the host of a task. Terminated only by the governor, truncated at the horizon.
 
     `reset(seed=s)` plays the episode of seed s. An action that is not legal is refused, with the reasons in
@@ -132,11 +76,12 @@ class GrowEnv(gymnasium.Env[Observation, Indices]):
             self._twins = twin_curve(self.task, self._splits, episode_seed, self.world)
         return self._observation(self.episode), {"episode_seed": episode_seed}
 
-    def step(self, action: Indices) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Sequence[int] | Indices) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """One epoch."""
         episode = self._started()
         before, table_before = episode.snapshot, episode.evaluation.table
-        wanted = self.codec.decode(action) if self.action_space.contains(np.asarray(action)) else None
+        indices = np.asarray(action)
+        wanted = self.codec.decode(indices.tolist()) if self.action_space.contains(indices) else None
         outcome = episode.step(wanted or WAIT)
         terminated = outcome.panic is not None
         truncated = not terminated and episode.done

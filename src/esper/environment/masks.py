@@ -25,7 +25,9 @@ def _legal(op: Op, slot: SlotSnapshot, thresholds: Thresholds) -> bool:
 
 
 def masks_of(slots: Sequence[SlotSnapshot], blueprints: Sequence[str], thresholds: Thresholds) -> dict[str, Mask]:
-    """One mask per head under its name, and `op_slot`. A head that no legal op uses is left wide open."""
+    """One mask per head under its name, and what each op may do where: `op_slot` (ops, slots) and `slot_blueprint`
+    (slots, blueprints). A head that no legal op uses is left wide open.
+    """
     legal = op_by_slot(slots, thresholds)
     acting = legal[[op for op in Op if Head.SLOT in HEADS_OF[op]]]
     free = [slot for slot, legal_here in zip(slots, legal[Op.GERMINATE], strict=True) if legal_here]
@@ -35,6 +37,7 @@ def masks_of(slots: Sequence[SlotSnapshot], blueprints: Sequence[str], threshold
     masks[Head.SLOT] = _open_if_empty(np.max(acting, axis=0))
     masks[Head.BLUEPRINT] = _open_if_empty(np.array([name in germinable for name in blueprints], dtype=np.int8))
     masks["op_slot"] = legal
+    masks["slot_blueprint"] = np.array([[name in slot.blueprints for name in blueprints] for slot in slots], np.int8)
     return masks
 
 

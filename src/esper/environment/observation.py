@@ -11,7 +11,18 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from esper.contracts import RULES, AlphaMode, HostSnapshot, Kind, SlotSnapshot, Snapshot, Stage, Style, Topology
+from esper.contracts import (
+    RULES,
+    AlphaMode,
+    HostSnapshot,
+    Kind,
+    ObservationFields,
+    SlotSnapshot,
+    Snapshot,
+    Stage,
+    Style,
+    Topology,
+)
 from esper.growth import Blueprint, blueprints_for, find_blueprint
 
 Array = NDArray[np.float32]
@@ -158,6 +169,13 @@ BLUEPRINT_FEATURES: tuple[Feature[Offer], ...] = (
     ),
     Feature("fits", "1 if it may germinate in this slot", lambda o: float(o.blueprint.name in o.view.slot.blueprints)),
 )
+
+FIELDS = ObservationFields(
+    host=tuple(feature.name for feature in HOST_FEATURES),
+    slots=tuple(feature.name for feature in SLOT_FEATURES),
+    blueprints=tuple(feature.name for feature in BLUEPRINT_FEATURES),
+)
+"""The names of all features, for those who read the arrays."""
 
 
 def encode(features: Sequence[Feature[SubjectT]], subject: SubjectT) -> tuple[Array, Bits]:

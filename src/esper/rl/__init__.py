@@ -1,15 +1,82 @@
-"""How a policy learns: masked choices and advantages; knows nothing of growth."""
+"""How a policy learns: recurrent PPO with masks and factored heads; knows nothing of growth."""
 
-from esper.rl.categorical import EmptyMask, chosen, entropy, log_probabilities, require_choice, sample
+from esper.rl.acting import Acted, Replayed, act, replay, value_of
+from esper.rl.agent import PPO, Progress, UnsupportedSpace
+from esper.rl.categorical import chosen, entropy, log_probabilities, require_choice, sample
+from esper.rl.checkpoint import (
+    BadCheckpoint,
+    Checkpoint,
+    OldCheckpoint,
+    load_checkpoint,
+    require_same_schema,
+    require_same_weights,
+    restore,
+    save_checkpoint,
+    upgrade_checkpoint,
+)
+from esper.rl.config import PPOConfig
+from esper.rl.errors import BufferFull, EmptyMask, NonFinite, NoSteps, RLError, WrongShape
 from esper.rl.gae import advantages, normalised
+from esper.rl.loss import Loss, Targets, ppo_loss
+from esper.rl.memory import Memory, NoMemory, State
+from esper.rl.metrics import HeadMetrics, UpdateMetrics
+from esper.rl.network import Critic, Encoded, Network, Observation, VectorConfig, VectorNetwork, orthogonal, pin
+from esper.rl.normalise import Moments
+from esper.rl.ppo import Counters, Learner
+from esper.rl.sequences import Buffer, Sequences, join
 
 __all__ = [
+    "PPO",
+    "Acted",
+    "BadCheckpoint",
+    "Buffer",
+    "BufferFull",
+    "Checkpoint",
+    "Counters",
+    "Critic",
     "EmptyMask",
+    "Encoded",
+    "HeadMetrics",
+    "Learner",
+    "Loss",
+    "Memory",
+    "Moments",
+    "Network",
+    "NoMemory",
+    "NoSteps",
+    "NonFinite",
+    "Observation",
+    "OldCheckpoint",
+    "PPOConfig",
+    "Progress",
+    "RLError",
+    "Replayed",
+    "Sequences",
+    "State",
+    "Targets",
+    "UnsupportedSpace",
+    "UpdateMetrics",
+    "VectorConfig",
+    "VectorNetwork",
+    "WrongShape",
+    "act",
     "advantages",
     "chosen",
     "entropy",
+    "join",
+    "load_checkpoint",
     "log_probabilities",
     "normalised",
+    "orthogonal",
+    "pin",
+    "ppo_loss",
+    "replay",
     "require_choice",
+    "require_same_schema",
+    "require_same_weights",
+    "restore",
     "sample",
+    "save_checkpoint",
+    "upgrade_checkpoint",
+    "value_of",
 ]

@@ -9,12 +9,10 @@ import math
 import torch
 from torch import Tensor
 
+from esper.rl.errors import EmptyMask
+
 FILL = -1e4
 """The logit and log-probability of what is not allowed: finite, and safe in half precision."""
-
-
-class EmptyMask(ValueError):
-    """A mask that allows nothing."""
 
 
 def require_choice(mask: Tensor) -> None:
@@ -29,7 +27,7 @@ def log_probabilities(logits: Tensor, mask: Tensor, epsilon: float = 0.0) -> Ten
     """Log-probabilities of all choices; those of illegal ones are `FILL`."""
     pure = torch.log_softmax(logits.masked_fill(~mask, FILL), dim=-1)
     if epsilon > 0.0:
-        uniform = -mask.sum(dim=-1, keepdim=True).to(pure.dtype).log()
+        uniform = -mask.sum(dim=-1, keepdim=True).clamp(min=1).to(pure.dtype).log()
         pure = torch.logaddexp(pure + math.log1p(-epsilon), uniform + math.log(epsilon))
     return pure.masked_fill(~mask, FILL)
 

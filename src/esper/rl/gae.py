@@ -1,27 +1,31 @@
-"""Generalised advantage estimation over whole episodes, for all environments at once."""
+"""Generalised advantage estimation over whole rows of steps, for all rows at once."""
 
 import torch
 from torch import Tensor
 
 
 def advantages(
-    rewards: Tensor, values: Tensor, bootstrap: Tensor, valid: Tensor, discount: float, smoothing: float
+    rewards: Tensor,
+    values: Tensor,
+    bootstrap: Tensor,
+    ends: Tensor,
+    valid: Tensor,
+    discount: float,
+    smoothing: float,
 ) -> Tensor:
-    """Advantages of shape (B, T): one row per episode, padded behind its last step; padding has advantage 0.
+    """Advantages, all shapes (B, T): a row holds episodes one behind the other; padding behind them gets 0.
 
-    `rewards`, `values` and `valid` have shape (B, T). `bootstrap` (B) is the value of the state after the last step:
-    0 where the episode was terminated, V of that state where it was truncated. Returns are advantages plus values.
+    `ends` marks the last step of each episode, and of each row. `bootstrap` is read there only: 0 where the episode was
+    terminated, V of the state after the step where it was truncated or goes on in the next rollout. Returns are
+    advantages plus values.
     """
-    length = valid.sum(dim=1)
-    steps = torch.arange(rewards.shape[1], device=rewards.device)
-    last = steps == (length - 1).unsqueeze(1)
-    following = torch.where(last, bootstrap.unsqueeze(1), torch.nn.functional.pad(values[:, 1:], (0, 1)))
+    following = torch.where(ends, bootstrap, torch.nn.functional.pad(values[:, 1:], (0, 1)))
     errors = (rewards + discount * following - values) * valid
-    carry = discount * smoothing * (valid & ~last)
+    carry = discount * smoothing * (valid & ~ends)
     result = torch.zeros_like(rewards)
-    running = torch.zeros_like(bootstrap)
+    running = torch.zeros_like(rewards[:, 0])
     for step in range(rewards.shape[1] - 1, -1, -1):
-        running = errors[:, step] + carry[:, step] * running
+        running.mul_(carry[:, step]).add_(errors[:, step])
         result[:, step] = running
     return result
 

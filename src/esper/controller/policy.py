@@ -1,0 +1,40 @@
+"""What all policies have in common: they see an observation, remember a state, and choose."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from esper.contracts import ActionCodec
+from esper.rl import Acted
+
+Arrays = Mapping[str, NDArray[Any]]
+"""An observation of the environment, array by name."""
+
+
+class Decision(NamedTuple):
+    """The index of each head's choice, and for a learned policy how it came about."""
+
+    choices: tuple[int, ...]
+    acted: Acted | None = None
+
+
+class Policy(Protocol):
+    """A player. It keeps nothing between calls: what it remembers of an episode is in the state."""
+
+    name: str
+
+    def start(self, codec: ActionCodec) -> Any:
+        """The state at the start of an episode in which heads choose among the codec's values."""
+        ...
+
+    def act(self, observation: Arrays, state: Any, generator: torch.Generator) -> tuple[Decision, Any]:
+        """The decision, drawn from the generator alone, and the state to pass to the next call."""
+        ...
+
+
+def legal_ops(observation: Arrays) -> NDArray[np.bool_]:
+    """Which op is legal in which slot, (ops, slots)."""
+    return np.asarray(observation["mask_op_slot"], dtype=bool)

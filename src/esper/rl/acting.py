@@ -1,0 +1,83 @@
+"""Drawing decisions from a network, and judging the same decisions again: one definition of probability for both."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from esper.rl.categorical import chosen, entropy, log_probabilities, require_choice, sample
+from esper.rl.memory import State
+from esper.rl.network import Encoded, Network, Observation
+from esper.rl.sequences import Sequences
+
+
+class Acted(NamedTuple):
+    """A decision per row. `log_probs` and `free` are (B, heads); unused heads chose 0 with log-probability 0."""
+
+    choices: Tensor
+    log_probs: Tensor
+    free: Tensor
+    values: Tensor
+    state: State
+    distributions: tuple[Tensor, ...]
+    """Log-probabilities of all choices, one tensor (B, heads, choices) per level."""
+
+
+class Replayed(NamedTuple):
+    """The same decisions under other weights. Shapes (B, T, heads), values (B, T)."""
+
+    log_probs: Tensor
+    entropy: Tensor
+    free: Tensor
+    values: Tensor
+
+
+@torch.inference_mode()
+def act(
+    network: Network,
+    observation: Observation,
+    state: State,
+    starts: Tensor,
+    generator: torch.Generator | None,
+    exploration: float = 0.0,
+) -> Acted:
+    """One decision for each of B rows; without a generator the likeliest one. Observations are (B, ...)."""
+    observation = {name: value.unsqueeze(1) for name, value in observation.items()}
+    encoded = network.encode(observation, state, starts.unsqueeze(1))
+    choices = torch.zeros(*encoded.values.shape, len(network.heads), dtype=torch.long, device=encoded.values.device)
+    log_probs, free = torch.zeros_like(choices, dtype=torch.float32), torch.zeros_like(choices, dtype=torch.bool)
+    distributions = []
+    for level, heads in enumerate(network.levels):
+        logits, mask = network.logits(encoded, observation, level, choices)
+        require_choice(mask)
+        distribution = log_probabilities(logits, mask, exploration)
+        choice = distribution.argmax(dim=-1) if generator is None else sample(distribution, generator)
+        choices[..., heads], log_probs[..., heads] = choice, chosen(distribution, choice)
+        free[..., heads] = mask.sum(dim=-1) > 1
+        distributions.append(distribution.squeeze(1))
+    values = encoded.values.squeeze(1)
+    return Acted(choices.squeeze(1), log_probs.squeeze(1), free.squeeze(1), values, encoded.state, tuple(distributions))
+
+
+@torch.inference_mode()
+def value_of(network: Network, observation: Observation, state: State, starts: Tensor) -> Tensor:
+    """V of the state in which each row is now, (B): the bootstrap of an episode that was cut."""
+    observation = {name: value.unsqueeze(1) for name, value in observation.items()}
+    return network.encode(observation, state, starts.unsqueeze(1)).values.squeeze(1)
+
+
+def replay(network: Network, sequences: Sequences, exploration: float = 0.0) -> Replayed:
+    """Whole rows again, from their stored first states, with gradients."""
+    encoded = network.encode(sequences.observation, sequences.state, sequences.starts)
+    parts = [_judged(network, encoded, sequences, level, exploration) for level in range(len(network.levels))]
+    log_probs, entropies, free = (torch.cat(column, dim=-1) for column in zip(*parts, strict=True))
+    return Replayed(log_probs, entropies, free, encoded.values)
+
+
+def _judged(
+    network: Network, encoded: Encoded, sequences: Sequences, level: int, exploration: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    logits, mask = network.logits(encoded, sequences.observation, level, sequences.choices)
+    distribution = log_probabilities(logits, mask, exploration)
+    made = sequences.choices[..., network.levels[level]]
+    return chosen(distribution, made), entropy(distribution, mask), mask.sum(dim=-1) > 1

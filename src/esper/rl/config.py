@@ -1,0 +1,93 @@
+"""How to learn: every setting of the update, checked once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from esper.rl.errors import RLError
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Settings of proximal policy optimisation. All of them act; none is reserved."""
+
+    discount: float = 0.99
+    """Worth of the next step's return."""
+    smoothing: float = 0.95
+    """Lambda of the advantage estimate: 0 trusts the critic, 1 trusts what happened."""
+    epochs: int = 6
+    """Passes over the experience. Each replays whole rows from their stored states, which is right for memory."""
+    minibatches: int = 1
+    """Parts of the rows, whole, per pass."""
+    learning_rate: float = 7e-4
+    final_learning_rate: float = 7e-4
+    """Reached at the end of training, on a straight line."""
+    clip: float = 0.2
+    """How far a head's probability ratio may move the objective."""
+    value_clip: float | None = 10.0
+    """How far a value may move from the old one and still count, in deviations of the return; None turns it off."""
+    value_weight: float = 0.5
+    entropy_weight: float = 0.01
+    final_entropy_weight: float = 0.0
+    """Reached at the end of training, on a straight line."""
+    head_entropy: Mapping[str, float] = field(default_factory=dict)
+    """Factor on the entropy weight for some heads; 1 for those not named."""
+    target_kl: float | None = 0.03
+    """An update ends before the step at which the policy would be further from the old one; None turns it off."""
+    max_gradient_norm: float = 0.5
+    weight_decay: float = 1e-4
+    """On the critic only: decaying a policy would pull it to uniform."""
+    exploration: float = 0.0
+    """Share of the probability that is spread evenly over the legal choices, in acting and in learning alike."""
+    return_momentum: float = 0.1
+    """Weight of the newest rollout in the one scale of returns."""
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if not low <= value <= high:
+                raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
+        for name in ("epochs", "minibatches"):
+            if getattr(self, name) < 1:
+                raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
+        for head, weight in self.head_entropy.items():
+            if not 0.0 <= weight <= 100.0:
+                raise RLError(f"head_entropy of '{head}' = {weight}; give a value from 0 to 100")
+
+    def entropy_weights(self, heads: Sequence[str], progress: float) -> list[float]:
+        """The one rule for the entropy bonus: annealed base weight times the head's factor."""
+        base = _line(self.entropy_weight, self.final_entropy_weight, progress)
+        return [base * self.head_entropy.get(head, 1.0) for head in heads]
+
+    def learning_rate_at(self, progress: float) -> float:
+        return _line(self.learning_rate, self.final_learning_rate, progress)
+
+    def require_heads(self, heads: Sequence[str]) -> None:
+        """Refuse factors for heads that the network does not have."""
+        unknown = [head for head in self.head_entropy if head not in heads]
+        if unknown:
+            raise RLError(f"head_entropy names '{unknown[0]}'; the heads are {', '.join(heads)}")
+
+
+_OPTIONAL = {"value_clip", "target_kl"}
+_RANGES = {
+    "discount": (0.0, 1.0),
+    "smoothing": (0.0, 1.0),
+    "learning_rate": (1e-8, 1.0),
+    "final_learning_rate": (0.0, 1.0),
+    "clip": (1e-3, 10.0),
+    "value_clip": (1e-3, 1e6),
+    "value_weight": (0.0, 100.0),
+    "entropy_weight": (0.0, 10.0),
+    "final_entropy_weight": (0.0, 10.0),
+    "target_kl": (1e-6, 1e3),
+    "max_gradient_norm": (1e-6, 1e6),
+    "weight_decay": (0.0, 1.0),
+    "exploration": (0.0, 0.5),
+    "return_momentum": (1e-3, 1.0),
+}
+
+
+def _line(first: float, last: float, progress: float) -> float:
+    return first + (last - first) * min(max(progress, 0.0), 1.0)

@@ -1,0 +1,69 @@
+"""The objective of proximal policy optimisation: one pure function of named tensors."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from esper.rl.acting import Replayed
+from esper.rl.config import PPOConfig
+from esper.rl.sequences import Sequences
+
+
+class Targets(NamedTuple):
+    """What a rollout says the policy and the critic should have done, (B, T)."""
+
+    advantages: Tensor
+    """Mean 0 and deviation 1 over the steps that had a choice."""
+    returns: Tensor
+
+
+class Loss(NamedTuple):
+    """The total to minimise and its parts; `kl` is the sum over free heads, averaged over steps with a choice."""
+
+    total: Tensor
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    """(heads): mean over the steps where the head was free, from 0 to 1."""
+    kl: Tensor
+    clipped: Tensor
+    """Share of free heads whose ratio lies outside the clip range."""
+    ratios: Tensor
+    """(heads, 2): the lowest and the highest ratio of each head."""
+
+
+def ppo_loss(
+    new: Replayed, old: Sequences, targets: Targets, entropy_weights: Tensor, deviation: Tensor, config: PPOConfig
+) -> Loss:
+    """Clipped surrogate over (B, T) steps and H heads.
+
+    `old.free` marks the heads that were used and had a choice; the others neither move the ratio nor earn entropy.
+    Each head has a surrogate of its own under the step's advantage; they are summed over heads and averaged over the
+    steps that had a choice. Errors of the critic are measured in deviations of the return.
+    """
+    free = old.free & old.valid.unsqueeze(-1)
+    deciding = free.any(dim=-1).sum().clamp(min=1)
+    log_ratio = (new.log_probs - old.log_probs).masked_fill(~free, 0.0)
+    ratio = log_ratio.exp()
+    gain = targets.advantages.unsqueeze(-1)
+    surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - config.clip, 1 + config.clip) * gain)
+    policy = -surrogate.masked_fill(~free, 0.0).sum() / deciding
+    entropy = new.entropy.masked_fill(~free, 0.0).sum(dim=(0, 1)) / free.sum(dim=(0, 1)).clamp(min=1)
+    value = value_loss(new.values, old, targets.returns, deviation, config.value_clip)
+    total = policy + config.value_weight * value - (entropy_weights * entropy).sum()
+    with torch.no_grad():
+        kl = (ratio - 1 - log_ratio).sum() / deciding
+        clipped = ((ratio - 1).abs() > config.clip).sum() / free.sum().clamp(min=1)
+        ratios = torch.stack([ratio.amin(dim=(0, 1)), ratio.amax(dim=(0, 1))], dim=-1)
+    return Loss(total, policy, value, entropy, kl, clipped, ratios)
+
+
+def value_loss(values: Tensor, old: Sequences, returns: Tensor, deviation: Tensor, clip: float | None) -> Tensor:
+    """Half the mean squared error over valid steps; with a clip, the worse of the value and the clipped value."""
+    error = ((values - returns) / deviation).square()
+    if clip is not None:
+        reach = clip * deviation
+        near = old.values + (values - old.values).clamp(-reach, reach)
+        error = torch.maximum(error, ((near - returns) / deviation).square())
+    return 0.5 * (error * old.valid).sum() / old.valid.sum().clamp(min=1)

@@ -1,0 +1,128 @@
+"""Proximal policy optimisation over factored heads, with memory and masks as data.
+
+One pure loss, and an update that reads from top to bottom. Several passes over one rollout are sound for a recurrent
+policy because each pass replays whole rows from the states stored with them, so that under unchanged weights every
+ratio is 1 (to rounding). Rows are never cut into shuffled steps.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from esper.rl.acting import replay
+from esper.rl.config import PPOConfig
+from esper.rl.gae import advantages, normalised
+from esper.rl.loss import Loss, Targets, ppo_loss
+from esper.rl.metrics import UpdateMetrics, measure
+from esper.rl.network import Network
+from esper.rl.normalise import Moments
+from esper.rl.sequences import Sequences
+
+
+@dataclass
+class Counters:
+    """What has been done so far."""
+
+    updates: int = 0
+    """Calls of `update` that learned something."""
+    optimiser_steps: int = 0
+    environment_steps: int = 0
+    """Valid steps in all the experience that was learned from."""
+
+
+class Learner:
+    """A network, its optimiser and its scale of returns; `update` makes it better by one rollout.
+
+    With `compile` the replay is compiled, and the network itself stays as it is: weights, checkpoints and acting never
+    meet a wrapped module.
+    """
+
+    def __init__(self, network: Network, config: PPOConfig, seed: int = 0, compile: bool = False) -> None:
+        config.require_heads(network.heads)
+        self.network, self.config = network, config
+        self.counters, self.moments = Counters(), Moments()
+        self.generator = torch.Generator().manual_seed(seed)
+        self.optimizer = torch.optim.AdamW(_groups(network, config.weight_decay), lr=config.learning_rate, eps=1e-5)
+        self._replay = torch.compile(replay, dynamic=False) if compile else replay
+
+    def update(self, sequences: Sequences, progress: float = 0.0) -> UpdateMetrics:
+        """Learn from one rollout; `progress` from 0 to 1 anneals learning rate and entropy.
+
+        Each step asks the device one question, whether it may be taken: it may not when the policy has moved by more
+        than the target already, or when the gradient is not finite. All metrics leave the device together at the end.
+        """
+        sequences.check(len(self.network.heads))
+        config, parameters = self.config, list(self.network.parameters())
+        targets = self._targets(sequences)
+        weights = sequences.rewards.new_tensor(config.entropy_weights(self.network.heads, progress))
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.learning_rate_at(progress)
+        losses, norms, stopped, steps, skipped = [], [], False, 0, 0
+        for batch, aims in self._minibatches(sequences, targets):
+            new = self._replay(self.network, batch, config.exploration)
+            loss = ppo_loss(new, batch, aims, weights, self.network.critic.deviation, config)
+            self.optimizer.zero_grad()
+            loss.total.backward()
+            heads = head_norms(self.network)
+            norm = nn.utils.clip_grad_norm_(parameters, config.max_gradient_norm)
+            losses.append(Loss(*(value.detach() for value in loss)))
+            norms.append(torch.cat([norm.reshape(1), heads]))
+            kl, size = torch.stack([loss.kl, norm]).tolist()
+            if config.target_kl is not None and kl > config.target_kl:
+                stopped = True
+                break
+            if size == size and abs(size) != float("inf"):
+                self.optimizer.step()
+                steps += 1
+            else:
+                skipped += 1
+        self.counters.updates += 1
+        self.counters.optimiser_steps += steps
+        self.counters.environment_steps += int(sequences.valid.sum())
+        return measure(self.network.heads, sequences, targets, losses, norms, (stopped, steps, skipped))
+
+    def _targets(self, sequences: Sequences) -> Targets:
+        """Advantages and returns; the scale of returns takes in the rollout, and no prediction of the critic moves."""
+        raw = advantages(
+            sequences.rewards,
+            sequences.values,
+            sequences.bootstrap,
+            sequences.ends,
+            sequences.valid,
+            self.config.discount,
+            self.config.smoothing,
+        )
+        returns = raw + sequences.values
+        learned = self.moments.count > 0
+        self.moments = self.moments.updated(returns[sequences.valid], self.config.return_momentum)
+        self.network.critic.rescale(self.moments.mean, self.moments.deviation, keep=learned)
+        return Targets(normalised(raw, sequences.free.any(dim=-1) & sequences.valid), returns)
+
+    def _minibatches(self, sequences: Sequences, targets: Targets) -> Iterator[tuple[Sequences, Targets]]:
+        """Whole rows, in a new order for each pass."""
+        parts = min(self.config.minibatches, sequences.rows)
+        for _ in range(self.config.epochs):
+            if parts == 1:
+                yield sequences, targets
+                continue
+            for rows in torch.randperm(sequences.rows, generator=self.generator).tensor_split(parts):
+                yield sequences.take(rows), Targets(targets.advantages[rows], targets.returns[rows])
+
+
+def head_norms(network: Network) -> Tensor:
+    """The gradient norm of the parameters that belong to each head alone, before clipping; (heads)."""
+    return torch.stack([_norm(gradients) for gradients in network.head_gradients()])
+
+
+def _norm(gradients: Sequence[Tensor | None]) -> Tensor:
+    squares = [gradient.square().sum() for gradient in gradients if gradient is not None]
+    return torch.stack(squares).sum().sqrt() if squares else torch.tensor(0.0)
+
+
+def _groups(network: Network, weight_decay: float) -> list[dict[str, object]]:
+    critic = list(network.critic.parameters())
+    own = {id(parameter) for parameter in critic}
+    rest = [parameter for parameter in network.parameters() if id(parameter) not in own]
+    return [{"params": rest, "weight_decay": 0.0}, {"params": critic, "weight_decay": weight_decay}]
