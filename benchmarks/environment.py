@@ -17,9 +17,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from esper.contracts import ADVANCES_TO, WAIT, Action, Op, Stage
+from esper.contracts import WAIT, Stage
+from esper.controller import Schedule, ScheduledSeed
 from esper.environment import Episode, Evaluation, GrowEnv, Splits, World, evaluate, find_task, masks_of, observe
 from esper.environment.evaluation import coalitions_of
+from esper.environment.masks import op_by_slot
 from esper.rewards import Mode, RewardConfig, Transition, reward
 
 TASK = find_task("digits-pointwise")
@@ -89,20 +91,12 @@ def step_ratio(repeats: int) -> tuple[float, float]:
 
 def grown_episode(blueprint: str) -> Episode:
     """Three seeds, held at full alpha."""
+    plan = Schedule(tuple(ScheduledSeed(0, slot, blueprint, fossilize=False) for slot in TASK.slots))
     episode = Episode(TASK, TASK.load(None), 0, World())
     while any(slot.stage is not Stage.HOLDING for slot in episode.snapshot.slots):
-        episode.step(next(filter(episode.body.judge, _wishes(episode, blueprint)), WAIT))
+        legal = op_by_slot(episode.snapshot.slots, episode.body.config.thresholds)
+        episode.step(plan.choose(TASK.slots, legal, episode.body.epoch))
     return episode
-
-
-def _wishes(episode: Episode, blueprint: str) -> list[Action]:
-    return [
-        Action(Op.GERMINATE, slot.slot, blueprint=blueprint)
-        if slot.stage is Stage.DORMANT
-        else Action(Op.ADVANCE, slot.slot)
-        for slot in episode.snapshot.slots
-        if slot.stage is Stage.DORMANT or slot.stage in ADVANCES_TO
-    ]
 
 
 def coalition_ratio(blueprint: str, repeats: int) -> tuple[float, float]:

@@ -12,33 +12,23 @@ from statistics import fmean
 
 import torch
 
-from esper.contracts import ADVANCES_TO, WAIT, Action, Op, SlotSnapshot, Stage
+from esper.controller import NoGrowth, Policy, Schedule, ScheduledSeed
 from esper.environment import GrowEnv
 
 
-def wish(slot: SlotSnapshot, blueprint: str) -> Action | None:
-    """The next operation in this slot's life, legal or not yet."""
-    if slot.stage is Stage.DORMANT:
-        return Action(Op.GERMINATE, slot.slot, blueprint=blueprint)
-    if slot.stage is Stage.HOLDING:
-        return Action(Op.FOSSILIZE, slot.slot)
-    return Action(Op.ADVANCE, slot.slot) if slot.stage in ADVANCES_TO else None
+def oracle(blueprint: str, *slots: str) -> Schedule:
+    """Germinates the blueprint in each slot, from the first epoch on."""
+    return Schedule(tuple(ScheduledSeed(0, slot, blueprint) for slot in slots))
 
 
-def choose(env: GrowEnv, slots: tuple[str, ...], blueprint: str) -> Action:
-    """The first wish that the gates grant."""
-    assert env.episode is not None
-    wishes = [wish(slot, blueprint) for slot in env.episode.snapshot.slots if slot.slot in slots]
-    granted = (action for action in wishes if action is not None and env.episode.body.judge(action))
-    return next(granted, WAIT)
-
-
-def play(env: GrowEnv, seed: int, slots: tuple[str, ...], blueprint: str) -> tuple[float, float, float]:
+def play(env: GrowEnv, policy: Policy, seed: int) -> tuple[float, float, float]:
     """Final evaluation accuracy, growth, and the sum of rewards."""
-    env.reset(seed=seed)
+    observation, _ = env.reset(seed=seed)
+    state, generator = policy.start(env.codec), torch.Generator().manual_seed(seed)
     total, over = 0.0, False
     while not over:
-        _, reward, terminated, truncated, info = env.step(env.codec.encode(choose(env, slots, blueprint)))
+        decision, state = policy.act(observation, state, generator)
+        observation, reward, terminated, truncated, info = env.step(decision.choices)
         total, over = total + reward, terminated or truncated
     assert env.episode is not None
     host = env.episode.snapshot.host
@@ -52,15 +42,15 @@ def main() -> None:
     seeds = range(parser.parse_args().seeds)
     torch.set_num_threads(1)
     env = GrowEnv("digits-pointwise", reward_mode="twin")
-    players = {
-        "waits": ((), "norm"),
-        "one conv_light": (("block1",), "conv_light"),
-        "two conv_light": (("block1", "block2"), "conv_light"),
-        "two conv_heavy": (("block1", "block2"), "conv_heavy"),
+    players: dict[str, Policy] = {
+        "waits": NoGrowth(),
+        "one conv_light": oracle("conv_light", "block1"),
+        "two conv_light": oracle("conv_light", "block1", "block2"),
+        "two conv_heavy": oracle("conv_heavy", "block1", "block2"),
     }
     print(f"{'player':<16} {'accuracy':>9} {'lowest':>8} {'growth':>7} {'return':>7}   over {len(seeds)} seeds")
-    for name, (slots, blueprint) in players.items():
-        results = [play(env, seed, slots, blueprint) for seed in seeds]
+    for name, policy in players.items():
+        results = [play(env, policy, seed) for seed in seeds]
         accuracies, growths, returns = zip(*results, strict=True)
         figures = f"{fmean(accuracies):>9.1%} {min(accuracies):>8.1%} {fmean(growths):>6.1f}x {fmean(returns):>7.3f}"
         print(f"{name:<16} {figures}", flush=True)

@@ -1,16 +1,22 @@
-"""The command says what it knows in a table, and what is wrong in one line."""
+"""The command: what it says, what it refuses, and with which exit code."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from esper import __version__
-from esper.cli import main
+from esper.cli import COMMANDS, main
 from esper.environment import all_tasks, digits
 from esper.environment.data import _read
+from esper.runs import RunDirectory, State
+from tests.runs.worlds import tiny_task
+
+QUICK = ["--rounds", "2", "--episodes", "2", "--evaluation-episodes", "1", "--network.memory", "16", "--quiet"]
 
 
 @pytest.fixture
@@ -51,39 +57,130 @@ def test_some_tasks_can_be_asked_for_by_name(capsys):
 
 
 BAD_COMMANDS = [
-    ([], "the following arguments are required: COMMAND"),
-    (["taks"], "invalid choice: 'taks'"),
-    (["tasks", "--wrong"], "unrecognized arguments: --wrong"),
-    (["--vers"], "arguments"),
+    (["taks"], "no command 'taks'; did you mean 'tasks'?"),
+    (["--vers"], "no command '--vers'"),
+    (["tasks", "--wrong"], "Unrecognized options: --wrong"),
+    (["train", "--rouns", "3"], "--rounds"),
+    (["train", "--rounds", "many"], "--rounds"),
+    (["train", "--rounds", "0"], "rounds = 0; give a value from 1"),
+    (["train", "--ppo.learning-rate", "0"], "learning_rate = 0.0; give a value from"),
+    (["train", "--preset", "quik"], "no preset 'quik'; did you mean 'quick'?"),
+    (["train", "--task", "digitz"], "no task 'digitz'; did you mean 'digits'?"),
+    (["train", "--reward", "twins"], "twin"),
+    (["train", "--config", "nowhere.toml"], "nowhere.toml: there is no such file"),
+    (["train", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
+    (["train", "--backend", "spark"], "spark"),
+    (["resume", "nowhere"], "nowhere holds no run"),
+    (["resume"], "Directory of the run"),
+    (["show", "nowhere"], "nowhere holds no run"),
+    (["query", "nowhere", "SELECT 1"], "nowhere holds no run"),
+    (["play", "--policy", "heuristik"], "no policy 'heuristik'; did you mean 'heuristic'?"),
+    (["play", "--task", "digitz"], "no task 'digitz'"),
+    (["checkpoint", "show", "nowhere.pt"], "there is no file nowhere.pt"),
+    (["checkpoint", "shew", "nowhere.pt"], "shew"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD_COMMANDS)
-def test_a_wrong_command_or_flag_exits_2_with_a_message(arguments, message, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
-    assert message in capsys.readouterr().err
+@pytest.mark.parametrize(("arguments", "message"), BAD_COMMANDS, ids=[" ".join(words) for words, _ in BAD_COMMANDS])
+def test_a_mistake_exits_2_with_what_to_do_and_leaves_nothing_behind(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert message in " ".join((said.err + said.out).split()).replace("│ ", "")
+    assert "Traceback" not in said.err
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_mistake_that_a_user_can_mend_is_one_line_on_stderr_and_exit_2(tmp_path, capsys):
-    assert main(["tasks", "digitz"]) == 2
-    assert main(["tasks", str(tmp_path / "none.toml")]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    unknown, missing = err.splitlines()
-    assert unknown.startswith("esper: UnknownTask: no task 'digitz'; did you mean 'digits'?")
-    assert missing.startswith("esper: InvalidTaskFile: ")
+def test_no_command_shows_all_of_them_and_help_explains_each(capsys):
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    overview = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"\n  {name} " in overview
+        assert main([name, "--help"]) == 0
+        assert f"usage: esper {name}" in capsys.readouterr().out
+
+
+def test_help_of_train_names_every_flag_that_people_reach_for_first(capsys):
+    main(["train", "--help"])
+    text = capsys.readouterr().out
+    for flag in "task preset rounds episodes seed reward backend workers device data-dir out quiet".split():
+        assert f"--{flag}" in text
 
 
 def test_version_is_told(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["--version"])
+    assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"esper {__version__}\n"
+
+
+def test_a_run_is_trained_listed_shown_asked_and_played(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    task = tiny_task(tmp_path)
+    words = ["train", "--task", task, "--backend", "serial", "--compare", "1", *QUICK[:-1]]
+    assert main([*words, "--out", "runs/one"]) == 0
+    said = capsys.readouterr().out
+    assert "no growth" in said
+    assert "next: esper play --policy runs/one" in said
+    assert (tmp_path / "runs" / "one" / "summary.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["runs"]) == 0
+    assert "finished" in capsys.readouterr().out
+    assert main(["show", "runs/one"]) == 0
+    assert "2 of 2 rounds" in capsys.readouterr().out
+    assert main(["query", "runs/one", "SELECT count(*) AS n FROM episodes WHERE purpose = 'train'"]) == 0
+    assert capsys.readouterr().out == "n\n4\n"
+    assert main(["play", "--policy", "runs/one", "--task", task, "--seed", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "epoch   6/6" in told
+    assert "the end: accuracy" in told
+    assert main(["resume", "runs/one"]) == 0
+    assert "is finished" in capsys.readouterr().out
+    assert main([*words, "--out", "runs/one"]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert main(["checkpoint", "show", "runs/one/checkpoints/best.pt"]) == 0
+    assert main(["checkpoint", "upgrade", "runs/one/checkpoints/best.pt"]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("policy", ["none", "random", "heuristic"])
+def test_any_policy_plays_and_is_told_epoch_by_epoch(policy, tmp_path, capsys):
+    assert main(["play", "--policy", policy, "--task", tiny_task(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("epoch ") == 6
+
+
+def test_flags_replace_the_file_and_the_file_replaces_the_preset(tmp_path, capsys):
+    (tmp_path / "my.toml").write_text("episodes = 3\nrounds = 7\n")
+    words = ["--preset", "quick", "--config", str(tmp_path / "my.toml"), "--task", tiny_task(tmp_path), *QUICK]
+    assert main(["train", *words, "--backend", "serial", "--compare", "0", "--out", str(tmp_path / "run")]) == 0
+    config = RunDirectory.open(tmp_path / "run").config()
+    assert (config.rounds, config.episodes, config.evaluate_every) == (2, 2, 4)
+    assert capsys.readouterr().out == ""
+
+
+def test_ctrl_c_finishes_the_write_in_progress_and_says_how_to_go_on(tmp_path):
+    words = ["train", "--task", tiny_task(tmp_path), "--rounds", "500", "--episodes", "2", "--workers", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "esper.cli", *words, "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    run = RunDirectory(tmp_path / "run")
+    deadline = time.monotonic() + 120
+    while len(run.saved()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert f"go on with: esper resume {run.path}" in err
+    assert "Traceback" not in err
+    assert run.state() is State.INTERRUPTED
+    assert not list(run.checkpoints.glob(".*"))
 
 
 def test_a_fresh_process_exits_2_without_a_traceback_and_without_optional_libraries():
     program = "import sys; from esper.cli import main; code = main(['tasks', 'nothing']); "
-    program += "sys.exit(code if not {'datasets', 'transformers'} & set(sys.modules) else 99)"
+    program += "sys.exit(code if not {'datasets', 'transformers', 'ray', 'matplotlib'} & set(sys.modules) else 99)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -2,47 +2,328 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
 
 import esper
-from esper.contracts import EsperError
+from esper.contracts import EsperError, nearest
 from esper.environment import DEFAULT_TASK, Task, all_tasks, find_task
+from esper.rl import CHECKPOINT_VERSION, RLError, load_checkpoint, upgrade_checkpoint
+from esper.runs import (
+    Lines,
+    Panel,
+    Quiet,
+    Run,
+    RunDirectory,
+    State,
+    TrainConfig,
+    comparison_table,
+    draw_run,
+    find_preset,
+    find_runs,
+    load_config,
+    narrate_episode,
+)
+from esper.telemetry.query import query
+
+DONE, USER_ERROR, HALTED, INTERRUPTED = 0, 2, 3, 130
+EXIT_CODES = {State.FINISHED: DONE, State.INTERRUPTED: INTERRUPTED, State.HALTED: HALTED}
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return int(arguments.run(arguments))
-    except EsperError as error:
+        return _dispatch(arguments)
+    except (EsperError, RLError) as error:
         print(f"esper: {type(error).__name__}: {error}", file=sys.stderr)
-        return 2
+        return USER_ERROR
     except KeyboardInterrupt:
         print("esper: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe has gone: nobody is left to tell
+        sys.stderr.close()
+        return DONE
+    except SystemExit as stop:  # how the parser ends after --help or a wrong flag
+        return stop.code if isinstance(stop.code, int) else USER_ERROR
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="esper", description="Grow a neural network while it trains.", allow_abbrev=False
+class UnknownCommand(EsperError):
+    """No command has that name."""
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in {"-h", "--help"}:
+        print(_overview())
+        return DONE if arguments else USER_ERROR
+    if arguments[0] == "--version":
+        print(f"esper {esper.__version__}")
+        return DONE
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise UnknownCommand(f"no command '{name}'; {nearest(name, COMMANDS)}")
+    return COMMANDS[name](rest)
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = (f"  {name:<{width}}  {(run.__doc__ or '').splitlines()[0]}" for name, run in COMMANDS.items())
+    return "\n".join(
+        [
+            "usage: esper COMMAND ...",
+            "",
+            "Grow a neural network while it trains.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "'esper COMMAND --help' explains a command.",
+        ]
     )
-    parser.add_argument("--version", action="version", version=f"esper {esper.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listing = commands.add_parser(
-        "tasks", help="list the tasks", description="List the tasks. Loads no data.", allow_abbrev=False
-    )
-    listing.add_argument("task", nargs="*", metavar="TASK", help="a name or a .toml file (default: all that are known)")
-    listing.set_defaults(run=_list_tasks)
-    return parser
 
 
-def _list_tasks(arguments: argparse.Namespace) -> int:
-    chosen = [find_task(name) for name in arguments.task] or all_tasks()
+@dataclass(frozen=True)
+class TrainArguments:
+    """Train a controller; the run's directory keeps everything, also after Ctrl-C or a crash."""
+
+    settings: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    preset: str = "default"
+    """Where settings start from: quick (about 2 minutes on 2 cores), default, thorough."""
+    config: Path | None = None
+    """A config.toml whose settings replace those of the preset; flags replace both."""
+    out: Path | None = None
+    """Directory of the run, new or empty; by default below runs/."""
+    quiet: bool = False
+    """Say nothing unless something goes wrong."""
+
+
+def _train(argv: list[str]) -> int:
+    """train a controller"""
+    default = TrainArguments(_base_settings(argv))
+    given = tyro.cli(TrainArguments, args=argv, default=default, prog="esper train")
+    given.settings.check()
+    name = f"{Path(given.settings.task[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    directory = RunDirectory.create(given.out or Path("runs") / name, given.settings)
+    return _finish(directory, given.settings, given.quiet, resume=False)
+
+
+def _base_settings(argv: list[str]) -> TrainConfig:
+    """What the flags change: the preset, with the settings of a config file in place of its own."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--preset", default="default")
+    parser.add_argument("--config", type=Path)
+    known, _ = parser.parse_known_args(argv)
+    preset = find_preset(known.preset)
+    return preset if known.config is None else load_config(known.config, preset)
+
+
+def _resume(argv: list[str]) -> int:
+    """go on with a run that was interrupted, killed or failed"""
+
+    def resume(run: tyro.conf.Positional[Path], quiet: bool = False) -> tuple[Path, bool]:
+        """Go on with a run from its newest checkpoint; the end is the same as without the interruption.
+
+        Args:
+            run: Directory of the run.
+            quiet: Say nothing unless something goes wrong.
+        """
+        return run, quiet
+
+    path, quiet = tyro.cli(resume, args=argv, prog="esper resume")
+    directory = RunDirectory.open(path)
+    config = directory.config()
+    config.check()
+    if directory.state() is State.FINISHED:
+        out.print(f"{path} is finished: all {config.rounds} rounds are done. 'esper show {path}' shows it.")
+        return DONE
+    return _finish(directory, config, quiet, resume=True)
+
+
+def _finish(directory: RunDirectory, config: TrainConfig, quiet: bool, resume: bool) -> int:
+    """Train to the end and say how it went and what to do next."""
+    progress = Quiet(err) if quiet else Panel(out) if out.is_terminal else Lines(out)
+    run = Run(directory, config, progress)
+    try:
+        state = run.resume() if resume else run.start()
+    finally:
+        if isinstance(progress, Panel):
+            progress.close()
+    path = directory.path
+    if state is State.FINISHED and not quiet:
+        if progress.comparison:
+            out.print(comparison_table(progress.comparison))
+        picture = path / "summary.png"
+        if config.events and draw_run(directory.events_file, picture):
+            out.print(f"picture: {picture}")
+        out.print(f"done: {path}\nnext: esper play --policy {path} --task {config.task[0]}", soft_wrap=True)
+    elif state is State.INTERRUPTED:
+        err.print(f"interrupted after {run.memory.round} rounds; go on with: esper resume {path}", soft_wrap=True)
+    elif state is State.HALTED:
+        reason = directory.status()
+        err.print(f"esper: halted: {reason.reason if reason else ''}", soft_wrap=True)
+    return EXIT_CODES[state]
+
+
+def _play(argv: list[str]) -> int:
+    """play one episode and tell what happens, epoch by epoch"""
+
+    def play(
+        policy: str = "heuristic", task: str = DEFAULT_TASK, seed: int = 0, reward: str = "twin", data_dir: str = ""
+    ) -> None:
+        """Play one episode with any policy, told epoch by epoch.
+
+        Args:
+            policy: none, random, heuristic, schedule:FILE, the directory of a run, or a checkpoint file.
+            task: Name of a task, or a .toml file.
+            seed: Of the episode: first weights, data order, and everything that is drawn.
+            reward: Reward mode.
+            data_dir: Where data sets lie that are not part of this package.
+        """
+        narrate_episode(policy, task, seed, reward, data_dir or None, out)
+
+    tyro.cli(play, args=argv, prog="esper play")
+    return DONE
+
+
+def _runs(argv: list[str]) -> int:
+    """list runs with state, progress, best and age"""
+
+    def runs(directory: tyro.conf.Positional[Path] = Path("runs")) -> Path:
+        """List the runs below a directory.
+
+        Args:
+            directory: Where to look.
+        """
+        return directory
+
+    root = tyro.cli(runs, args=argv, prog="esper runs")
+    found = find_runs(root)
+    if not found:
+        out.print(f"no runs in {root}; 'esper train' makes one")
+        return DONE
+    table = Table()
+    for name in ("run", "state", "rounds", "best return", "age"):
+        table.add_column(name, justify="left" if name in {"run", "state"} else "right")
+    for run in found:
+        status = run.status()
+        best = "-" if status is None or status.best is None else f"{status.best:+.3f} (round {status.best_round})"
+        done = "-" if status is None else f"{status.round}/{status.rounds}"
+        age = _age(time.time() - run.config_file.stat().st_mtime)
+        table.add_row(str(run.path), run.state().value, done, best, age)
+    out.print(table)
+    return DONE
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _show(argv: list[str]) -> int:
+    """show one run: state, settings, last rounds and evaluations"""
+
+    def show(run: tyro.conf.Positional[Path]) -> Path:
+        """Show one run.
+
+        Args:
+            run: Directory of the run.
+        """
+        return run
+
+    directory = RunDirectory.open(tyro.cli(show, args=argv, prog="esper show"))
+    status, state = directory.status(), directory.state()
+    out.print(f"{directory.path}: {state.value}" + (f", {status.round} of {status.rounds} rounds" if status else ""))
+    if status is not None and status.reason:
+        out.print(f"reason: {status.reason}")
+    if state in {State.KILLED, State.INTERRUPTED, State.FAILED}:
+        out.print(f"go on with: esper resume {directory.path}", soft_wrap=True)
+    settings = directory.config()
+    changed = [line for line in settings.to_toml().splitlines() if line not in TrainConfig().to_toml().splitlines()]
+    out.print("settings other than the defaults: " + (", ".join(changed) or "none"), soft_wrap=True)
+    for title, sql in (
+        (
+            "last rounds",
+            "SELECT round + 1 AS round, total AS return, accuracy, gain, growth, episodes_per_second "
+            "FROM (SELECT * FROM rounds ORDER BY round DESC LIMIT 5) ORDER BY round",
+        ),
+        (
+            "evaluations",
+            "SELECT round + 1 AS round, total AS return, low, high, accuracy, growth, best "
+            "FROM (SELECT * FROM evaluations ORDER BY round DESC LIMIT 5) ORDER BY round",
+        ),
+    ):
+        out.print(_sql_table(title, *query(directory.path, sql)))
+    return DONE
+
+
+def _query(argv: list[str]) -> int:
+    """ask a run's events by SQL"""
+
+    def ask(run: tyro.conf.Positional[Path], sql: tyro.conf.Positional[str]) -> tuple[Path, str]:
+        """Ask a run's events by SQL.
+
+        Views: runs, rounds, episodes, decisions, seeds, updates, evaluations, anomalies, events; docs/events.md lists
+        their columns.
+
+        Args:
+            run: Directory of the run.
+            sql: One SELECT statement.
+        """
+        return run, sql
+
+    run, sql = tyro.cli(ask, args=argv, prog="esper query")
+    RunDirectory.open(run)
+    columns, rows = query(run, sql)
+    if out.is_terminal:
+        out.print(_sql_table(None, columns, rows))
+    else:
+        print("\n".join("\t".join(map(_cell, row)) for row in [columns, *rows]))
+    return DONE
+
+
+def _sql_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    return table
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _tasks(argv: list[str]) -> int:
+    """list the tasks"""
+
+    def tasks(task: tyro.conf.Positional[tuple[str, ...]] = ()) -> tuple[str, ...]:
+        """List the tasks. Loads no data.
+
+        Args:
+            task: Names or .toml files; all that are known by default.
+        """
+        return task
+
+    names = tyro.cli(tasks, args=argv, prog="esper tasks")
+    chosen = [find_task(name) for name in names] or all_tasks()
     header = ("task", "parameters", "slots", "horizon", "batch", "data", "summary")
-    print(_table(header, [_row(each) for each in chosen], right={1, 2, 3, 4}))
-    if not arguments.task:
+    print(_aligned(header, [_row(each) for each in chosen], right={1, 2, 3, 4}))
+    if not names:
         print(f"\n{DEFAULT_TASK} is the default task.")
-    return 0
+    return DONE
 
 
 def _row(each: Task) -> tuple[str, ...]:
@@ -57,7 +338,7 @@ def _row(each: Task) -> tuple[str, ...]:
     )
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> str:
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> str:
     """Aligned columns, two spaces apart; those in `right` end at their right edge."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     lines = (
@@ -69,6 +350,47 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]
     )
     return "\n".join(lines)
 
+
+def _checkpoint(argv: list[str]) -> int:
+    """show a checkpoint, or upgrade one of an older version"""
+
+    def checkpoint(
+        what: tyro.conf.Positional[Literal["show", "upgrade"]], file: tyro.conf.Positional[Path]
+    ) -> tuple[str, Path]:
+        """Show a checkpoint, or rewrite one of an older version in place.
+
+        Args:
+            what: show or upgrade.
+            file: The checkpoint.
+        """
+        return what, file
+
+    what, path = tyro.cli(checkpoint, args=argv, prog="esper checkpoint")
+    if what == "upgrade":
+        found = upgrade_checkpoint(path)
+        print(
+            f"{path}: version {found}, "
+            + ("upgraded" if found != CHECKPOINT_VERSION else "which is the newest; nothing to do")
+        )
+        return DONE
+    content = load_checkpoint(path)
+    print(f"{path}: {sum(weight.numel() for weight in content.weights.values()):,} weights")
+    for title, values in (("counters", content.counters), ("network", content.schema), ("beside", content.extra)):
+        plain = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
+        print(f"{title}: " + ", ".join(f"{name} {value}" for name, value in plain.items()))
+    return DONE
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": _train,
+    "resume": _resume,
+    "play": _play,
+    "runs": _runs,
+    "show": _show,
+    "query": _query,
+    "tasks": _tasks,
+    "checkpoint": _checkpoint,
+}
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -27,7 +27,7 @@ from esper.contracts import (
     Tempo,
 )
 from esper.environment import Episode, GrowEnv, MissingData, Split, Splits, World, masks_of, twin_curve
-from esper.growth import AlphaSchedule, IllegalTransition
+from esper.growth import AlphaSchedule, IllegalTransition, Thresholds
 from esper.growth.lifecycle import Plan, SlotState
 from esper.rewards import UnknownMode
 from tests.environment.worlds import POINTWISE, SMALL, grower, idle, play, random_player
@@ -219,10 +219,24 @@ def test_masks_of_heads_follow_from_the_op_by_slot_mask(env):
     for seed in range(2):
         for record in play(env, random_player(seed + 10), seed):
             masks = {key.removeprefix("mask_"): value for key, value in record["observation"].items() if "mask_" in key}
-            assert set(masks) == {*Head, "op_slot"}
+            assert set(masks) == {*Head, "op_slot", "slot_blueprint"}
             assert np.array_equal(masks["op"], masks["op_slot"].max(axis=1))
             assert masks["op"][Op.WAIT]
             assert all(mask.any() for mask in masks.values())
+            acting = masks["op_slot"][Op.WAIT + 1 :].max(axis=0)
+            assert np.array_equal(masks["slot"], acting if acting.any() else np.ones_like(acting))
+            free = masks["slot_blueprint"] * masks["op_slot"][Op.GERMINATE][:, None]
+            germinable = free.max(axis=0)
+            assert np.array_equal(masks["blueprint"], germinable if germinable.any() else np.ones_like(germinable))
+
+
+def test_each_slot_takes_its_own_blueprints_and_no_others():
+    codec = GrowEnvCodec.codec
+    cnn = Episode(POINTWISE, SMALL, 0, World()).snapshot.slots[0]
+    narrow = replace(cnn, slot="narrow", blueprints=("norm", "conv_light"))
+    mask = masks_of((cnn, narrow), codec.blueprints, Thresholds())["slot_blueprint"]
+    assert mask[0].all()
+    assert [name for name, fits in zip(codec.blueprints, mask[1], strict=True) if fits] == ["norm", "conv_light"]
 
 
 def indices() -> st.SearchStrategy[list[int]]:

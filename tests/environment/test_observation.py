@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from esper.contracts import AlphaMode, HostSnapshot, SlotSnapshot, Snapshot, Stage, Style, Tempo, Topology
 from esper.environment import BLUEPRINT_FEATURES, HOST_FEATURES, SLOT_FEATURES, observe
+from esper.environment.observation import describe_offers, offers_of
 
 wild = st.none() | st.floats()
 hosts = st.builds(
@@ -35,8 +36,8 @@ slots = st.builds(
     blueprint=st.none() | st.just("conv_light"),
     style=st.none() | st.sampled_from(Style),
     tempo=st.none() | st.sampled_from(Tempo),
-    alpha=st.floats(0.01, 1.0),
-    alpha_target=st.floats(0.0, 1.0),
+    alpha=st.floats().filter(lambda alpha: alpha != 0.0),
+    alpha_target=st.floats(),
     alpha_mode=st.sampled_from(AlphaMode),
     parameters=st.integers(0, 10**9),
     gradient_norm=wild,
@@ -45,25 +46,31 @@ slots = st.builds(
 )
 
 
+HOST = HostSnapshot(3, 25, 230, 894, 2.0, 1.9, 0.3, 0.5)
+SLOT = SlotSnapshot(
+    "stem", Topology.CNN, 8, 0, ("norm",), Stage.HOLDING, 2, "norm", Style.GATED, Tempo.FAST, 0.7, 0.7,
+    parameters=16, gradient_norm=0.1, contribution=0.05,
+)  # fmt: skip
+
+
 @given(hosts, st.lists(slots, min_size=1, max_size=4))
+@example(replace(HOST, total_parameters=0), [SLOT])
+@example(replace(HOST, parameters=0), [replace(SLOT, parameters=10**300)])
 def test_every_number_is_finite_and_within_its_bounds(host, some):
-    arrays = observe(Snapshot(host, tuple(some)))
-    for name, features in (("host", HOST_FEATURES), ("slots", SLOT_FEATURES)):
+    snapshot = Snapshot(host, tuple(some))
+    arrays = observe(snapshot)
+    arrays["blueprints"] = describe_offers(snapshot, offers_of(snapshot.slots))
+    for name, features in (("host", HOST_FEATURES), ("slots", SLOT_FEATURES), ("blueprints", BLUEPRINT_FEATURES)):
         assert np.isfinite(arrays[name]).all()
         assert (arrays[name] >= np.float32([feature.low for feature in features])).all()
         assert (arrays[name] <= np.float32([feature.high for feature in features])).all()
-        assert set(np.unique(arrays[f"{name}_valid"])) <= {0, 1}
+        assert set(np.unique(arrays.get(f"{name}_valid", 1))) <= {0, 1}
 
 
 MEASURED = {
     "host": {"train_loss": "train_loss", "evaluation_loss": "evaluation_loss", "accuracy": "evaluation_accuracy"},
     "slots": {"gradient_norm": "gradient_norm", "contribution": "contribution", "tempo": "tempo"},
 }
-HOST = HostSnapshot(3, 25, 230, 894, 2.0, 1.9, 0.3, 0.5)
-SLOT = SlotSnapshot(
-    "stem", Topology.CNN, 8, 0, ("norm",), Stage.HOLDING, 2, "norm", Style.GATED, Tempo.FAST, 0.7, 0.7,
-    parameters=16, gradient_norm=0.1, contribution=0.05,
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(("where", "feature"), [(w, f) for w, fields in MEASURED.items() for f in fields])

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import ADVANCES_TO, WAIT, Action, Kind, Op, Stage
+from esper.contracts import WAIT, Action, Kind
+from esper.controller import Schedule, ScheduledSeed
 from esper.environment import GrowEnv, Split, Splits, Task, find_task
+from esper.environment.masks import op_by_slot
 from esper.growth import blueprint
 
 Player = Callable[[GrowEnv], Action]
@@ -55,24 +57,13 @@ def idle(_: GrowEnv) -> Action:
 
 def grower(*plan: tuple[str, str]) -> Player:
     """Takes each slot of the plan through its life as fast as the gates allow."""
+    schedule = Schedule(tuple(ScheduledSeed(0, slot, seed) for slot, seed in plan))
 
     def play(env: GrowEnv) -> Action:
-        stages = {slot.slot: slot.stage for slot in env.episode.snapshot.slots}
-        for slot, seed in plan:
-            action = _next(slot, seed, stages[slot])
-            if action is not None and env.episode.body.judge(action):
-                return action
-        return WAIT
+        slots, body = env.episode.snapshot.slots, env.episode.body
+        return schedule.choose([slot.slot for slot in slots], op_by_slot(slots, body.config.thresholds), body.epoch)
 
     return play
-
-
-def _next(slot: str, seed: str, stage: Stage) -> Action | None:
-    if stage is Stage.DORMANT:
-        return Action(Op.GERMINATE, slot, blueprint=seed)
-    if stage is Stage.HOLDING:
-        return Action(Op.FOSSILIZE, slot)
-    return Action(Op.ADVANCE, slot) if stage in ADVANCES_TO else None
 
 
 def random_player(seed: int) -> Player:

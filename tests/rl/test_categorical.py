@@ -1,10 +1,15 @@
+"""One definition of a masked choice: its probabilities, its entropy, and how it is drawn."""
+
+import ast
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import esper
 from esper.rl import EmptyMask, chosen, entropy, log_probabilities, require_choice, sample
 from esper.rl.categorical import FILL
 
@@ -43,6 +48,7 @@ def test_mixture_is_softmax_plus_uniform_over_the_legal(case):
 
 @given(cases())
 def test_entropy_lies_between_zero_and_one(case):
+    """S4-masked-logits."""
     logits, mask, epsilon = case
     value = entropy(log_probabilities(logits, mask, epsilon), mask).item()
     assert -1e-6 <= value <= 1.0 + 1e-5
@@ -105,3 +111,21 @@ def test_half_precision_stays_finite():
     log_probs = log_probabilities(torch.tensor([5.0, 60000.0, -5.0], dtype=torch.float16), mask, epsilon=0.1)
     assert log_probs.isfinite().all()
     assert math.isfinite(entropy(log_probs, mask).item())
+
+
+def test_entropy_is_defined_once():
+    """R2-concern2: by one function, and nobody brings distributions of another make."""
+    source = Path(esper.__file__).parent
+    trees = {path.relative_to(source).as_posix(): ast.parse(path.read_text()) for path in source.rglob("*.py")}
+    defined = [
+        name
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.strip("_") == "entropy"
+    ]
+    assert defined == ["rl/categorical.py"]
+    for name, tree in trees.items():
+        attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not attributes & {"Categorical", "OneHotCategorical"}, name
+        imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        assert "torch.distributions" not in imported, name

@@ -20,6 +20,7 @@ from esper.contracts.actions import (
 from esper.contracts.errors import EsperError, nearest
 from esper.contracts.events import (
     AlphaRetargeted,
+    EpisodeEvent,
     Event,
     NullSink,
     OperationRefused,
@@ -32,6 +33,7 @@ from esper.contracts.fields import ObservationFields
 from esper.contracts.slots import Kind, SlotId, Topology
 from esper.contracts.snapshots import AlphaMode, HostSnapshot, InvalidSnapshot, SlotSnapshot, Snapshot
 from esper.contracts.stages import ADVANCES_TO, RULES, Check, Gate, Rule, Stage, Verdict
+from esper.contracts.strict_toml import BadToml, checked_table, read_toml, shown_value
 
 __all__ = [
     "ADVANCES_TO",
@@ -47,7 +49,9 @@ __all__ = [
     "AlphaRetargeted",
     "AlphaSpeed",
     "AlphaTarget",
+    "BadToml",
     "Check",
+    "EpisodeEvent",
     "EsperError",
     "Event",
     "Gate",
@@ -74,5 +78,8 @@ __all__ = [
     "Tempo",
     "Topology",
     "Verdict",
+    "checked_table",
     "nearest",
+    "read_toml",
+    "shown_value",
 ]

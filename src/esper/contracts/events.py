@@ -9,13 +9,18 @@ from esper.contracts.stages import Stage
 
 @dataclass(frozen=True)
 class Event:
+    """Something that happened."""
+
+
+@dataclass(frozen=True)
+class EpisodeEvent(Event):
     """Something that happened in `epoch`, counted from the start of the episode."""
 
     epoch: int
 
 
 @dataclass(frozen=True)
-class StageChanged(Event):
+class StageChanged(EpisodeEvent):
     """A slot went from one stage to another; `reasons` are the facts that its gate found to hold."""
 
     slot: SlotId
@@ -25,7 +30,7 @@ class StageChanged(Event):
 
 
 @dataclass(frozen=True)
-class AlphaRetargeted(Event):
+class AlphaRetargeted(EpisodeEvent):
     """A slot's alpha was sent to a new target, to be reached after `ticks` epochs."""
 
     slot: SlotId
@@ -35,7 +40,7 @@ class AlphaRetargeted(Event):
 
 
 @dataclass(frozen=True)
-class OperationRefused(Event):
+class OperationRefused(EpisodeEvent):
     """An operation was asked for and not executed; nothing changed."""
 
     op: str
@@ -44,7 +49,7 @@ class OperationRefused(Event):
 
 
 @dataclass(frozen=True)
-class RewardHackingSuspected(Event):
+class RewardHackingSuspected(EpisodeEvent):
     """Taking this seed away costs far more than all seeds together gain. Accuracies as fractions."""
 
     slot: SlotId
@@ -53,7 +58,7 @@ class RewardHackingSuspected(Event):
 
 
 @dataclass(frozen=True)
-class RansomwareSuspected(Event):
+class RansomwareSuspected(EpisodeEvent):
     """Taking this seed away hurts although all seeds together gain nothing: the host has come to depend on it."""
 
     slot: SlotId

@@ -1,1 +1,34 @@
 """The brain: the network over slots and blueprints, and the policies that play in the environment."""
+
+from esper.controller.controls import NoGrowth, RandomLegal
+from esper.controller.heuristic import Heuristic, HeuristicConfig, HeuristicState, InvalidHeuristic, MissingFeature
+from esper.controller.learned import Learned, load_network, tensors
+from esper.controller.network import ControllerNetwork, InvalidNetwork, NetworkConfig
+from esper.controller.policy import Arrays, Decision, Policy, decision_for, legal_ops
+from esper.controller.schedule import BadSchedule, Schedule, ScheduledSeed, load_schedule, random_schedule
+
+__all__ = [
+    "Arrays",
+    "BadSchedule",
+    "ControllerNetwork",
+    "Decision",
+    "Heuristic",
+    "HeuristicConfig",
+    "HeuristicState",
+    "InvalidHeuristic",
+    "InvalidNetwork",
+    "Learned",
+    "MissingFeature",
+    "NetworkConfig",
+    "NoGrowth",
+    "Policy",
+    "RandomLegal",
+    "Schedule",
+    "ScheduledSeed",
+    "decision_for",
+    "legal_ops",
+    "load_network",
+    "load_schedule",
+    "random_schedule",
+    "tensors",
+]

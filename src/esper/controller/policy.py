@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from esper.contracts import ActionCodec
+from esper.contracts import HEADS_OF, Action, ActionCodec, Head
 from esper.rl import Acted
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -24,7 +24,8 @@ class Decision(NamedTuple):
 class Policy(Protocol):
     """A player. It keeps nothing between calls: what it remembers of an episode is in the state."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def start(self, codec: ActionCodec) -> Any:
         """The state at the start of an episode in which heads choose among the codec's values."""
@@ -38,3 +39,10 @@ class Policy(Protocol):
 def legal_ops(observation: Arrays) -> NDArray[np.bool_]:
     """Which op is legal in which slot, (ops, slots)."""
     return np.asarray(observation["mask_op_slot"], dtype=bool)
+
+
+def decision_for(action: Action, codec: ActionCodec) -> Decision:
+    """The action as choices, with 0 for every head that its op does not use."""
+    used = HEADS_OF[action.op]
+    chosen = zip(Head, codec.encode(action), strict=True)
+    return Decision(tuple(index if head in used else 0 for head, index in chosen))

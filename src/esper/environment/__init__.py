@@ -25,6 +25,7 @@ from esper.environment.evaluation import Evaluation, evaluate
 from esper.environment.governor import Governor, GovernorConfig, InvalidGovernor
 from esper.environment.masks import masks_of
 from esper.environment.observation import BLUEPRINT_FEATURES, FIELDS, HOST_FEATURES, SLOT_FEATURES, Feature, observe
+from esper.environment.randomness import derive, stream
 from esper.environment.task_file import InvalidTaskFile
 from esper.environment.tasks import (
     DEFAULT_TASK,
@@ -77,6 +78,7 @@ __all__ = [
     "WrongSchema",
     "all_tasks",
     "augmented",
+    "derive",
     "digits",
     "evaluate",
     "find_task",
@@ -85,6 +87,7 @@ __all__ = [
     "masks_of",
     "observe",
     "spirals",
+    "stream",
     "task",
     "task_on",
     "twin_curve",

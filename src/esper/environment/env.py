@@ -110,6 +110,12 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
             raise gymnasium.error.ResetNeeded("call reset() before step()")
         return self.episode
 
+    @property
+    def twin_accuracy(self) -> float | None:
+        """Of the twin in the present epoch; None in reward modes that need no twin."""
+        twin = self._twin(self._started().snapshot.host.epoch)
+        return None if twin is None else twin.accuracy
+
     def _twin(self, epoch: int) -> Twin | None:
         """The twin at `epoch`; a twin that ended early stays as it was."""
         return None if self._twins is None else self._twins[min(epoch, len(self._twins) - 1)]

@@ -68,7 +68,7 @@ def _symlog(value: float | None) -> float | None:
 
 
 def _growth(extra: int, host: HostSnapshot) -> float:
-    return math.log1p(extra / max(1, host.parameters))
+    return math.log1p(max(0, extra) / max(1, host.parameters))
 
 
 def _share(part: int, whole: int) -> float:

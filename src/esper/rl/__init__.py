@@ -3,6 +3,7 @@
 from esper.rl.acting import Acted, Replayed, act, replay, value_of
 from esper.rl.agent import PPO, Progress, UnsupportedSpace
 from esper.rl.categorical import chosen, entropy, log_probabilities, require_choice, sample
+from esper.rl.checkpoint import VERSION as CHECKPOINT_VERSION
 from esper.rl.checkpoint import (
     BadCheckpoint,
     Checkpoint,
@@ -15,7 +16,7 @@ from esper.rl.checkpoint import (
     upgrade_checkpoint,
 )
 from esper.rl.config import PPOConfig
-from esper.rl.errors import BufferFull, EmptyMask, NonFinite, NoSteps, RLError, WrongShape
+from esper.rl.errors import BufferFull, EmptyMask, NonFinite, NoSteps, OpenRow, RLError, WrongShape
 from esper.rl.gae import advantages, normalised
 from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.memory import Memory, NoMemory, State
@@ -26,6 +27,7 @@ from esper.rl.ppo import Counters, Learner
 from esper.rl.sequences import Buffer, Sequences, join
 
 __all__ = [
+    "CHECKPOINT_VERSION",
     "PPO",
     "Acted",
     "BadCheckpoint",
@@ -47,6 +49,7 @@ __all__ = [
     "NonFinite",
     "Observation",
     "OldCheckpoint",
+    "OpenRow",
     "PPOConfig",
     "Progress",
     "RLError",

@@ -1,7 +1,8 @@
 """An agent for any `gymnasium` environment with Box observations and Discrete or MultiDiscrete actions.
 
 Masks are optional, in `info["action_mask"]`: one entry per choice, the heads of a MultiDiscrete space one behind the
-other. With one such row per choice of the first head, row k holds for the other heads when the first one chose k.
+other. With one such row per choice of the first head, row k holds for the other heads when the first one chose k; the
+first head itself goes by row 0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from esper.rl.acting import Acted, act, value_of
-from esper.rl.checkpoint import BadCheckpoint, load_checkpoint, restore, save_checkpoint
+from esper.rl.checkpoint import BadCheckpoint, generator_in, load_checkpoint, restore, save_checkpoint
 from esper.rl.config import PPOConfig
 from esper.rl.errors import NonFinite, RLError, WrongShape
 from esper.rl.memory import State
@@ -82,7 +83,7 @@ class Interface:
         if flat.shape != (rows, total):
             wanted = (rows, total) if self.dependent else (total,)
             hint = "" if self.dependent else "; for masks that depend on the first head pass dependent_masks=True"
-            raise WrongShape(f"info['action_mask'] has shape {flat.shape}; the action space needs {wanted}{hint}")
+            raise WrongShape(f"info['action_mask'] has shape {np.shape(given)}; the action space needs {wanted}{hint}")
         result = np.zeros((rows, len(self.sizes), max(self.sizes)), bool)
         ends = np.cumsum(self.sizes)
         for head, (size, end) in enumerate(zip(self.sizes, ends, strict=True)):
@@ -184,9 +185,9 @@ class PPO:
         `heads` names the heads in order, each with the choices of the first head under which it is used; the first
         head is always used, so its own list is not read. Without it all heads are always used.
         """
-        for name, number in (("environments", environments), ("steps", steps)):
-            if number < 1:
-                raise RLError(f"{name} = {number}; give at least 1")
+        for name, number, least in (("environments", environments, 1), ("steps", steps, 1), ("seed", seed, 0)):
+            if number < least:
+                raise RLError(f"{name} = {number}; give at least {least}")
         self.make: MakeEnv = (lambda: gymnasium.make(env)) if isinstance(env, str) else env
         self.seed, self.rollout_steps = seed, steps
         probe = self.make()
@@ -262,14 +263,13 @@ class PPO:
         for seat in seats:
             seat.restart()
         state, starts = self.network.memory.start(episodes), torch.ones(episodes, dtype=torch.bool)
-        going = [True] * episodes
-        while any(going):
-            made = act(self.network, observed(seats), state, starts, generator)
-            state, starts = made.state, torch.zeros_like(starts)
-            for place, (seat, choices) in enumerate(zip(seats, made.choices, strict=True)):
-                if going[place]:
-                    _, terminated, truncated = seat.step(choices)
-                    going[place] = not (terminated or truncated)
+        playing = seats
+        while playing:
+            made = act(self.network, observed(playing), state, starts, generator)
+            outcomes = [seat.step(choices) for seat, choices in zip(playing, made.choices, strict=True)]
+            going = [not (terminated or truncated) for _, terminated, truncated in outcomes]
+            playing = [seat for seat, goes_on in zip(playing, going, strict=True) if goes_on]
+            state, starts = made.state.take(torch.tensor(going)), torch.zeros(len(playing), dtype=torch.bool)
         for seat in seats:
             seat.env.close()
         return [seat.total for seat in seats]
@@ -306,15 +306,19 @@ class PPO:
         checkpoint = load_checkpoint(Path(path))
         settings = {"seed": self.seed, "environments": len(self.seats), "steps": self.rollout_steps}
         extra = checkpoint.extra
-        if extra.get("settings") != settings or len(extra.get("seats", ())) != len(self.seats):
+        if extra.get("settings") != settings:
             raise BadCheckpoint(
                 f"{path} was saved with {extra.get('settings')}; make the agent with the same, not {settings}"
             )
-        restore(checkpoint, self.learner)
-        self.generator.set_state(extra["generator"])
-        self.state, self.starts = State(*extra["state"]), extra["starts"]
-        for seat, saved in zip(self.seats, extra["seats"], strict=True):
+        generator = generator_in(extra["generator"])
+        seats = [Seat(self.make, self.interface, seat.seed) for seat in self.seats]
+        for seat, saved in zip(seats, extra["seats"], strict=True):
             seat.rebuild(saved["episode"], saved["actions"], saved["vector"].numpy())
+        restore(checkpoint, self.learner)
+        for seat in self.seats:
+            seat.env.close()
+        self.generator, self.seats = generator, seats
+        self.state, self.starts = State(*extra["state"]), extra["starts"]
         return self
 
 

@@ -4,12 +4,13 @@ A file is a dictionary of tensors, numbers and strings, read with `weights_only=
 from a file is checked completely before anything is changed.
 """
 
+import math
 import os
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ VERSION = 1
 MAX_BYTES = 1 << 30
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """From each older version to the next one; an upgrade applies them in turn."""
+READABLE = {bool, int, float, str, type(None), list, tuple, dict, OrderedDict}
+"""What may be in a file, beside tensors: these types themselves, not those derived from them."""
 
 
 class BadCheckpoint(RLError):
@@ -98,12 +101,22 @@ def restore(checkpoint: Checkpoint, learner: Learner) -> None:
     network = learner.network
     require_same_schema(checkpoint.schema, network.schema())
     require_same_weights(checkpoint.weights, network.state_dict())
-    _require_same_optimiser(checkpoint.optimiser, learner.optimizer.state_dict())
+    _require_same_optimiser(checkpoint.optimiser, learner.optimizer)
+    generator = generator_in(checkpoint.generator)
     network.load_state_dict(checkpoint.weights)
-    learner.optimizer.load_state_dict(_copied(checkpoint.optimiser))
+    groups = learner.optimizer.state_dict()["param_groups"]
+    learner.optimizer.load_state_dict({"state": _copied(checkpoint.optimiser["state"]), "param_groups": groups})
     learner.moments = Moments(**checkpoint.moments)
     learner.counters = Counters(**checkpoint.counters)
-    learner.generator.set_state(checkpoint.generator)
+    learner.generator = generator
+
+
+def generator_in(state: Tensor) -> torch.Generator:
+    """Random numbers that go on from a saved state."""
+    try:
+        return torch.Generator().set_state(state)
+    except (RuntimeError, TypeError):
+        raise BadCheckpoint("the checkpoint's random numbers are damaged; use another checkpoint") from None
 
 
 def require_same_schema(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -138,16 +151,28 @@ def require_same_weights(saved: Mapping[str, Tensor], own: Mapping[str, Tensor])
             raise BadCheckpoint(f"weight '{name}' has numbers that are not finite; use an earlier checkpoint")
 
 
-def _require_same_optimiser(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    groups, own_groups = saved.get("param_groups"), own["param_groups"]
+def _require_same_optimiser(saved: Mapping[str, Any], own: torch.optim.Optimizer) -> None:
+    parameters = [parameter for group in own.param_groups for parameter in group["params"]]
+    groups, state = saved.get("param_groups"), saved.get("state")
     fits = (
         isinstance(groups, list)
-        and isinstance(saved.get("state"), dict)
-        and [group.get("params") for group in groups] == [group["params"] for group in own_groups]
-        and all(group.keys() == mine.keys() for group, mine in zip(groups, own_groups, strict=True))
+        and isinstance(state, dict)
+        and [group.get("params") for group in groups] == [group["params"] for group in own.state_dict()["param_groups"]]
+        and state.keys() <= set(range(len(parameters)))
+        and all(_fits(each, parameters[place]) for place, each in state.items())
     )
     if not fits:
         raise BadCheckpoint("the optimiser in the checkpoint is not that of this network; use another checkpoint")
+
+
+def _fits(moving: object, parameter: Tensor) -> bool:
+    """Whether these can be Adam's averages of a parameter."""
+    shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+    return (
+        isinstance(moving, dict)
+        and {name: getattr(value, "shape", None) for name, value in moving.items()} == shapes
+        and all(bool(value.isfinite().all()) for value in moving.values())
+    )
 
 
 def _copied(value: Any) -> Any:
@@ -158,8 +183,25 @@ def _copied(value: Any) -> Any:
     return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
+def _require_plain(value: object, name: str) -> None:
+    """Refuse what could be written and not be read again."""
+    if type(value) not in READABLE and not isinstance(value, Tensor):
+        raise RLError(
+            f"{name} is a {type(value).__name__}; a checkpoint holds numbers, strings, tensors, lists and dictionaries"
+        )
+    if isinstance(value, dict):
+        for key, each in value.items():
+            _require_plain(key, f"a key of {name}")
+            _require_plain(each, f"{name}[{key!r}]")
+    if isinstance(value, list | tuple):
+        for place, each in enumerate(value):
+            _require_plain(each, f"{name}[{place}]")
+
+
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     """Beside the target first, flushed to disk, then in its place."""
+    for name, value in content.items():
+        _require_plain(value, name)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
@@ -176,11 +218,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         _require_bounded(path)
         raw = torch.load(path, map_location="cpu", weights_only=True)
+    except BadCheckpoint:
+        raise
     except FileNotFoundError:
         raise BadCheckpoint(f"there is no file {path}; give the path of a checkpoint") from None
-    except (UnpicklingError, zipfile.BadZipFile, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        if isinstance(error, BadCheckpoint):
-            raise
+    except Exception as error:  # a damaged pickle can make its reader stumble in any way
         reason = (str(error).splitlines() or ["no reason given"])[0]
         raise BadCheckpoint(
             f"{path} cannot be read as a checkpoint ({reason}); it is damaged, or no checkpoint"
@@ -215,4 +257,6 @@ def _parsed(path: Path, raw: Mapping[str, Any]) -> Checkpoint:
         wanted = {field: type(value) for field, value in example.items()}
         if {field: type(value) for field, value in raw[name].items()} != wanted:
             raise BadCheckpoint(f"{path} has {name} {raw[name]}; expected the fields {', '.join(wanted)}")
+        if not all(math.isfinite(value) and (value >= 0 or field == "mean") for field, value in raw[name].items()):
+            raise BadCheckpoint(f"{path} has {name} {raw[name]}, which cannot be; use an earlier checkpoint")
     return Checkpoint(**{name: raw[name] for name in kinds})

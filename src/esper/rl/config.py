@@ -1,5 +1,6 @@
 """How to learn: every setting of the update, checked once."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,16 +24,16 @@ class PPOConfig:
     """Reached at the end of training, on a straight line."""
     clip: float = 0.2
     """How far a head's probability ratio may move the objective."""
-    value_clip: float | None = 10.0
-    """How far a value may move from the old one and still count, in deviations of the return; None turns it off."""
+    value_clip: float = 10.0
+    """How far a value may move from the old one and still count, in deviations of the return; inf turns it off."""
     value_weight: float = 0.5
     entropy_weight: float = 0.01
     final_entropy_weight: float = 0.0
     """Reached at the end of training, on a straight line."""
     head_entropy: Mapping[str, float] = field(default_factory=dict)
     """Factor on the entropy weight for some heads; 1 for those not named."""
-    target_kl: float | None = 0.03
-    """An update ends before the step at which the policy would be further from the old one; None turns it off."""
+    target_kl: float = 0.03
+    """An update ends before the step at which the policy would be further from the old one; inf turns it off."""
     max_gradient_norm: float = 0.5
     weight_decay: float = 1e-4
     """On the critic only: decaying a policy would pull it to uniform."""
@@ -44,8 +45,6 @@ class PPOConfig:
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
             if not low <= value <= high:
                 raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
         for name in ("epochs", "minibatches"):
@@ -70,18 +69,17 @@ class PPOConfig:
             raise RLError(f"head_entropy names '{unknown[0]}'; the heads are {', '.join(heads)}")
 
 
-_OPTIONAL = {"value_clip", "target_kl"}
 _RANGES = {
     "discount": (0.0, 1.0),
     "smoothing": (0.0, 1.0),
     "learning_rate": (1e-8, 1.0),
     "final_learning_rate": (0.0, 1.0),
     "clip": (1e-3, 10.0),
-    "value_clip": (1e-3, 1e6),
+    "value_clip": (1e-3, math.inf),
     "value_weight": (0.0, 100.0),
     "entropy_weight": (0.0, 10.0),
     "final_entropy_weight": (0.0, 10.0),
-    "target_kl": (1e-6, 1e3),
+    "target_kl": (1e-6, math.inf),
     "max_gradient_norm": (1e-6, 1e6),
     "weight_decay": (0.0, 1.0),
     "exploration": (0.0, 0.5),

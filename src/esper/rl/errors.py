@@ -23,3 +23,7 @@ class BufferFull(RLError):
 
 class NoSteps(RLError):
     """Nothing to learn from."""
+
+
+class OpenRow(RLError):
+    """A row that stops in the middle of an episode and does not say what the rest is worth."""

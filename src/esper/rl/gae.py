@@ -23,7 +23,7 @@ def advantages(
     errors = (rewards + discount * following - values) * valid
     carry = discount * smoothing * (valid & ~ends)
     result = torch.zeros_like(rewards)
-    running = torch.zeros_like(rewards[:, 0])
+    running = rewards.new_zeros(rewards.shape[0])
     for step in range(rewards.shape[1] - 1, -1, -1):
         running.mul_(carry[:, step]).add_(errors[:, step])
         result[:, step] = running
@@ -31,8 +31,11 @@ def advantages(
 
 
 def normalised(values: Tensor, valid: Tensor) -> Tensor:
-    """Mean 0 and deviation 1 over the valid entries; padding stays 0. One value, or none, becomes 0."""
+    """Mean 0 and deviation 1 over the valid entries; padding stays 0. One value, or none, becomes 0.
+
+    Values that differ by no more than rounding stay near 0: the deviation counts as at least 1e-5 of their size.
+    """
     count = valid.sum().clamp(min=1)
     centred = (values - (values * valid).sum() / count) * valid
-    deviation = (centred.square().sum() / count).sqrt()
-    return centred / deviation.clamp(min=1e-8)
+    size, deviation = (((part * valid).square().sum() / count).sqrt() for part in (values, centred))
+    return centred / torch.maximum(deviation, 1e-5 * size).clamp(min=1e-8)

@@ -1,5 +1,6 @@
 """The objective of proximal policy optimisation: one pure function of named tensors."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ class Targets(NamedTuple):
     advantages: Tensor
     """Mean 0 and deviation 1 over the steps that had a choice."""
     returns: Tensor
+    values: Tensor
+    """What the critic said when the steps were made, on its present scale."""
 
 
 class Loss(NamedTuple):
@@ -50,20 +53,20 @@ def ppo_loss(
     surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - config.clip, 1 + config.clip) * gain)
     policy = -surrogate.masked_fill(~free, 0.0).sum() / deciding
     entropy = new.entropy.masked_fill(~free, 0.0).sum(dim=(0, 1)) / free.sum(dim=(0, 1)).clamp(min=1)
-    value = value_loss(new.values, old, targets.returns, deviation, config.value_clip)
+    value = value_loss(new.values, old.valid, targets, deviation, config.value_clip)
     total = policy + config.value_weight * value - (entropy_weights * entropy).sum()
     with torch.no_grad():
-        kl = (ratio - 1 - log_ratio).sum() / deciding
+        kl = (log_ratio.expm1() - log_ratio).sum() / deciding  # (r - 1) - log r, precise near r = 1 too
         clipped = ((ratio - 1).abs() > config.clip).sum() / free.sum().clamp(min=1)
         ratios = torch.stack([ratio.amin(dim=(0, 1)), ratio.amax(dim=(0, 1))], dim=-1)
     return Loss(total, policy, value, entropy, kl, clipped, ratios)
 
 
-def value_loss(values: Tensor, old: Sequences, returns: Tensor, deviation: Tensor, clip: float | None) -> Tensor:
+def value_loss(values: Tensor, valid: Tensor, targets: Targets, deviation: Tensor, clip: float) -> Tensor:
     """Half the mean squared error over valid steps; with a clip, the worse of the value and the clipped value."""
-    error = ((values - returns) / deviation).square()
-    if clip is not None:
+    error = ((values - targets.returns) / deviation).square()
+    if clip < math.inf:
         reach = clip * deviation
-        near = old.values + (values - old.values).clamp(-reach, reach)
-        error = torch.maximum(error, ((near - returns) / deviation).square())
-    return 0.5 * (error * old.valid).sum() / old.valid.sum().clamp(min=1)
+        near = targets.values + (values - targets.values).clamp(-reach, reach)
+        error = torch.maximum(error, ((near - targets.returns) / deviation).square())
+    return 0.5 * (error * valid).sum() / valid.sum().clamp(min=1)

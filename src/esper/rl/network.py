@@ -93,9 +93,9 @@ def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
 
 def pin(mask: Tensor, used: Tensor) -> Tensor:
     """The mask (..., heads, choices) with only choice 0 left to heads that are not used (..., heads)."""
-    only_first = torch.zeros_like(mask)
-    only_first[..., 0] = True
-    return torch.where(used.unsqueeze(-1), mask, only_first)
+    pinned = mask & used.unsqueeze(-1)
+    pinned[..., 0] |= ~used
+    return pinned
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
@@ -145,35 +145,36 @@ class VectorNetwork(Network):
         self.critic = Critic(self.memory.size, config.critic)
         self.actor = orthogonal(nn.Linear(self.memory.size, count * room), 0.01)
         # What the first head's choice adds to the logits of the others.
-        self.given_first = nn.Parameter(torch.zeros(self.sizes[0], count * room))
+        self.given_first = nn.Parameter(torch.zeros(self.sizes[0], count - 1, room))
         everything = torch.ones(self.sizes[0], count, dtype=torch.bool)
         self.register_buffer("uses", everything if uses is None else uses)
 
     def encode(self, observation: Observation, state: State, starts: Tensor) -> Encoded:
         inputs = self.activation(self.encoder(observation["vector"]))
         features, state = self.memory(inputs, state, starts)
-        return Encoded((self.actor(features),), self.critic(features), state)
+        return Encoded((self.actor(features).unflatten(-1, self.shape),), self.critic(features), state)
 
     def logits(self, encoded: Encoded, observation: Observation, level: int, choices: Tensor) -> tuple[Tensor, Tensor]:
-        (flat,), masks = encoded.features, observation["mask"]
+        (scores,), masks = encoded.features, observation["mask"]
         if level == 0:
-            return flat.unflatten(-1, self.shape)[..., :1, :], masks[..., 0, :1, :]
+            return scores[..., :1, :], masks[..., 0, :1, :]
         first = choices[..., 0]
-        logits = (flat + self.given_first[first]).unflatten(-1, self.shape)[..., 1:, :]
-        index = first if masks.shape[-3] > 1 else torch.zeros_like(first)
-        mask = masks.gather(-3, index[..., None, None, None].expand(*index.shape, 1, *self.shape)).squeeze(-3)
+        logits = scores[..., 1:, :] + self.given_first[first]
+        mask = masks.squeeze(-3)
+        if masks.shape[-3] > 1:
+            mask = masks.gather(-3, first[..., None, None, None].expand(*first.shape, 1, *self.shape)).squeeze(-3)
         return logits, pin(mask[..., 1:, :], self.uses[first][..., 1:])
 
     def head_gradients(self) -> list[list[Tensor | None]]:
+        actor, given = (self.actor.weight.grad, self.actor.bias.grad), self.given_first.grad
         room = self.shape[1]
-
-        def of(head: int, parameter: Tensor, axis: int) -> Tensor | None:
-            return None if parameter.grad is None else parameter.grad.narrow(axis, head * room, room)
-
-        return [
-            [of(head, self.actor.weight, 0), of(head, self.actor.bias, 0), of(head, self.given_first, 1)]
+        own: list[list[Tensor | None]] = [
+            [None if gradient is None else gradient.narrow(0, head * room, room) for gradient in actor]
             for head in range(len(self.heads))
         ]
+        for place, parts in enumerate(own[1:]):
+            parts.append(None if given is None else given[:, place])
+        return own
 
     def schema(self) -> dict[str, object]:
         return {

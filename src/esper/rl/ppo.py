@@ -5,6 +5,7 @@ policy because each pass replays whole rows from the states stored with them, so
 ratio is 1 (to rounding). Rows are never cut into shuffled steps.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -70,21 +71,22 @@ class Learner:
             losses.append(Loss(*(value.detach() for value in loss)))
             norms.append(torch.cat([norm.reshape(1), heads]))
             kl, size = torch.stack([loss.kl, norm]).tolist()
-            if config.target_kl is not None and kl > config.target_kl:
+            if kl > config.target_kl:
                 stopped = True
                 break
-            if size == size and abs(size) != float("inf"):
+            if math.isfinite(size):
                 self.optimizer.step()
                 steps += 1
             else:
                 skipped += 1
+        metrics = measure(self.network.heads, sequences, targets, losses, norms, (stopped, steps, skipped))
         self.counters.updates += 1
-        self.counters.optimiser_steps += steps
-        self.counters.environment_steps += int(sequences.valid.sum())
-        return measure(self.network.heads, sequences, targets, losses, norms, (stopped, steps, skipped))
+        self.counters.optimiser_steps += metrics.optimiser_steps
+        self.counters.environment_steps += metrics.steps
+        return metrics
 
     def _targets(self, sequences: Sequences) -> Targets:
-        """Advantages and returns; the scale of returns takes in the rollout, and no prediction of the critic moves."""
+        """Advantages and returns; the scale of returns takes in the rollout, and learned predictions do not move."""
         raw = advantages(
             sequences.rewards,
             sequences.values,
@@ -98,7 +100,9 @@ class Learner:
         learned = self.moments.count > 0
         self.moments = self.moments.updated(returns[sequences.valid], self.config.return_momentum)
         self.network.critic.rescale(self.moments.mean, self.moments.deviation, keep=learned)
-        return Targets(normalised(raw, sequences.free.any(dim=-1) & sequences.valid), returns)
+        # The first scale moves all predictions, so what was said moves along: value clipping starts from there.
+        said = sequences.values if learned else self.moments.mean + self.moments.deviation * sequences.values
+        return Targets(normalised(raw, sequences.free.any(dim=-1) & sequences.valid), returns, said)
 
     def _minibatches(self, sequences: Sequences, targets: Targets) -> Iterator[tuple[Sequences, Targets]]:
         """Whole rows, in a new order for each pass."""
@@ -108,7 +112,7 @@ class Learner:
                 yield sequences, targets
                 continue
             for rows in torch.randperm(sequences.rows, generator=self.generator).tensor_split(parts):
-                yield sequences.take(rows), Targets(targets.advantages[rows], targets.returns[rows])
+                yield sequences.take(rows), Targets(*(part[rows] for part in targets))
 
 
 def head_norms(network: Network) -> Tensor:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from esper.rl.errors import BufferFull, NonFinite, NoSteps, WrongShape
+from esper.rl.errors import BufferFull, NonFinite, NoSteps, OpenRow, WrongShape
 from esper.rl.memory import State
 
 
@@ -40,7 +40,7 @@ class Sequences(NamedTuple):
 
     def take(self, rows: Tensor) -> "Sequences":
         """Some of the rows, whole."""
-        return self.mapped(lambda part: part[rows], State(self.state.hidden[:, rows], self.state.cell[:, rows]))
+        return self.mapped(lambda part: part[rows], self.state.take(rows))
 
     def mapped(self, change: Callable[[Tensor], Tensor], state: State) -> "Sequences":
         """The same change made to everything that has rows and steps, and another first state."""
@@ -52,12 +52,17 @@ class Sequences(NamedTuple):
         """Refuse what cannot be learned from."""
         if not bool(self.valid.any()):
             raise NoSteps("the sequences hold no step; collect at least one before an update")
-        if self.choices.shape != (*self.rewards.shape, heads):
-            given, wanted = tuple(self.choices.shape), (*self.rewards.shape, heads)
-            raise WrongShape(f"choices have shape {given}; the network's {heads} heads need {wanted}")
-        floats = {"rewards": self.rewards, "values": self.values, "bootstrap": self.bootstrap}
-        floats |= {name: value for name, value in self.observation.items() if value.is_floating_point()}
-        for name, value in floats.items():
+        wanted = (*self.rewards.shape, heads)
+        for name in ("choices", "log_probs", "free"):
+            given = tuple(getattr(self, name).shape)
+            if given != wanted:
+                raise WrongShape(f"{name} of shape {given}; the network's {heads} heads need {wanted}")
+        last = self.valid & ~torch.nn.functional.pad(self.valid[:, 1:], (0, 1))
+        if bool((last & ~self.ends).any()):
+            row = (last & ~self.ends).nonzero()[0, 0].item()
+            raise OpenRow(f"row {row} stops inside an episode; cut it, with V of the state that follows")
+        plain = {name: getattr(self, name) for name in ("rewards", "values", "bootstrap", "log_probs")}
+        for name, value in (plain | self.observation).items():
             if not bool(value.isfinite().all()):
                 where = (~value.isfinite()).nonzero()[0].tolist()
                 raise NonFinite(f"{name} at [row, step, ...] = {where} is {value[tuple(where)].item()}")

@@ -1,0 +1,67 @@
+"""Recurrent PPO learns any gymnasium environment with Box observations and Discrete or MultiDiscrete actions.
+
+    python examples/ppo_on_gymnasium.py                       # CartPole, half a minute on one core
+    python examples/ppo_on_gymnasium.py --hide-velocity       # what it must now remember is not in the observation
+    python examples/ppo_on_gymnasium.py --env Acrobot-v1 --steps 100000
+
+Without its velocities CartPole cannot be balanced by looking at the present alone: a policy without memory (try
+`network=VectorConfig(memory=0)` below) stays below a return of about 50 of 500.
+"""
+
+import argparse
+from statistics import fmean
+from typing import Any
+
+import gymnasium
+import torch
+from numpy.typing import NDArray
+
+from esper.rl import PPO, Progress
+
+
+class HideVelocity(gymnasium.ObservationWrapper[NDArray[Any], Any, NDArray[Any]]):
+    """CartPole seen as in a photograph: where the cart is and how the pole leans, not where they are going."""
+
+    def __init__(self, env: gymnasium.Env[NDArray[Any], Any]) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, gymnasium.spaces.Box) or space.shape != (4,):
+            raise SystemExit("--hide-velocity is for CartPole, whose observation has four numbers")
+        self.observation_space = gymnasium.spaces.Box(space.low[::2], space.high[::2])
+
+    def observation(self, observation: NDArray[Any]) -> NDArray[Any]:
+        return observation[::2]
+
+
+def show(progress: Progress) -> None:
+    """One line per update in which an episode ended."""
+    if progress.returns:
+        print(f"step {progress.steps:>7}   mean return while exploring {fmean(progress.returns):7.1f}", flush=True)
+
+
+def train(env: str, steps: int, seed: int = 0, hide_velocity: bool = False) -> list[float]:
+    """Returns of 20 episodes in which the trained agent always takes the likeliest action."""
+
+    def make() -> gymnasium.Env[Any, Any]:
+        return HideVelocity(gymnasium.make(env)) if hide_velocity else gymnasium.make(env)
+
+    agent = PPO(make, seed=seed)
+    agent.learn(until=steps, report=show)
+    return agent.evaluate(episodes=20)
+
+
+def main() -> None:
+    """Train and evaluate."""
+    parser = argparse.ArgumentParser(description="Train recurrent PPO on a gymnasium environment.")
+    parser.add_argument("--env", default="CartPole-v1", help="name of the environment (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=50_000, help="environment steps in all (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    parser.add_argument("--hide-velocity", action="store_true", help="CartPole: hide both velocities")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    returns = train(arguments.env, arguments.steps, arguments.seed, arguments.hide_velocity)
+    print(f"mean greedy return of {len(returns)} episodes: {fmean(returns):.1f}")
+
+
+if __name__ == "__main__":
+    main()

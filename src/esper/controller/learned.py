@@ -1,0 +1,72 @@
+"""The policy that learns: a network that plays."""
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from esper.contracts import ActionCodec, ObservationFields
+from esper.controller.network import ControllerNetwork, NetworkConfig
+from esper.controller.policy import Arrays, Decision
+from esper.rl import (
+    BadCheckpoint,
+    Observation,
+    State,
+    act,
+    load_checkpoint,
+    require_same_schema,
+    require_same_weights,
+)
+
+
+class Learned:
+    """A network as a policy; greedy, or drawn with the exploration it is trained with.
+
+    >>> import gymnasium, esper.environment
+    >>> env = gymnasium.make("esper/Grow-v0")
+    >>> policy = Learned(ControllerNetwork(esper.environment.FIELDS), greedy=True)
+    >>> observation, _ = env.reset(seed=0)
+    >>> state = policy.start(env.unwrapped.codec)
+    >>> decision, state = policy.act(observation, state, torch.Generator())
+    >>> len(decision.choices)
+    8
+    """
+
+    def __init__(
+        self, network: ControllerNetwork, greedy: bool = False, exploration: float = 0.0, name: str = "learned"
+    ) -> None:
+        self.network, self.greedy, self.exploration, self.name = network, greedy, exploration, name
+
+    def start(self, codec: ActionCodec) -> State:
+        """No memories yet."""
+        return self.network.memory.start(1)
+
+    def act(self, observation: Arrays, state: State, generator: torch.Generator) -> tuple[Decision, State]:
+        acted = act(
+            self.network,
+            tensors(observation),
+            state,
+            torch.zeros(1, dtype=torch.bool),
+            None if self.greedy else generator,
+            0.0 if self.greedy else self.exploration,
+        )
+        return Decision(tuple(acted.choices[0].tolist()), acted), acted.state
+
+
+def load_network(path: Path, fields: ObservationFields) -> ControllerNetwork:
+    """The network of a checkpoint, of the sizes that it was trained with."""
+    checkpoint = load_checkpoint(path)
+    names = [each.name for each in dataclasses.fields(NetworkConfig)]
+    saved = {name: size for name, size in checkpoint.schema.items() if name in names and isinstance(size, int)}
+    if len(saved) < len(names):
+        raise BadCheckpoint(f"{path} is a checkpoint, but not of a controller; give one that 'esper train' wrote")
+    network = ControllerNetwork(fields, NetworkConfig(**saved))
+    require_same_schema(checkpoint.schema, network.schema())
+    require_same_weights(checkpoint.weights, network.state_dict())
+    network.load_state_dict(checkpoint.weights)
+    return network
+
+
+def tensors(observation: Arrays) -> Observation:
+    """The observation of one environment as a batch of one row."""
+    return {name: torch.from_numpy(array).unsqueeze(0) for name, array in observation.items()}

@@ -1,0 +1,163 @@
+"""The controller's network: one set of weights for any number of slots and any set of blueprints.
+
+Every slot goes through the same encoder, every blueprint through another; what the slots have in common is pooled. So
+weights trained on three slots drive ten, and reordering slots reorders their probabilities. The op is drawn first, then
+the slot given the op, then the other heads given both. There is no normalisation layer: features come at fixed scales,
+and the LSTM's output lies in (-1, 1).
+"""
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+from esper.contracts import CHOICES, HEADS_OF, EsperError, Head, ObservationFields, Op
+from esper.rl import Critic, Encoded, Memory, Network, Observation, State, orthogonal, pin
+
+HEADS = tuple(Head)
+LATER = HEADS[2:]
+"""The heads of the last level; blueprints are pointed at, the others choose from fixed tables."""
+PLAIN = tuple(head for head in LATER if head is not Head.BLUEPRINT)
+USES = torch.tensor([[head in HEADS_OF[op] for head in HEADS] for op in Op])
+"""(ops, heads), from the one table of the contracts."""
+
+PRIOR = {Op.ADVANCE: 1.0, Op.FOSSILIZE: 1.0, Op.PRUNE: -3.0, Op.SET_ALPHA_TARGET: -3.0}
+"""First logits of ops, 0 for the others. A newborn controller that prunes as often as it advances kills nearly every
+seed before it pays, and learns only that seeds cost."""
+
+
+class InvalidNetwork(EsperError):
+    """Sizes that no network can have."""
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Sizes of the controller's network."""
+
+    slot: int = 64
+    """Width of what is known of a slot, and of a blueprint."""
+    trunk: int = 128
+    """Width of what is known of the whole, before the memory."""
+    memory: int = 128
+    """Size of the LSTM."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not 1 <= value <= 4096:
+                raise InvalidNetwork(f"network size {name} = {value}; give a whole number from 1 to 4096")
+
+
+class Pointer(nn.Module):
+    """Scores things by how well their key meets a query; near 0 at birth, so that all are alike."""
+
+    def __init__(self, things: int, context: int, size: int) -> None:
+        super().__init__()
+        self.key = orthogonal(nn.Linear(things, size), 1.0)
+        self.query = orthogonal(nn.Linear(context, size), 0.01)
+        self.scale: float = size**-0.5
+
+    def forward(self, things: Tensor, context: Tensor) -> Tensor:
+        """Scores (..., N) of things (..., N, D) in a context (..., C)."""
+        scores: Tensor = self.key(things) @ self.query(context).unsqueeze(-1)
+        return self.scale * scores.squeeze(-1)
+
+
+class ControllerNetwork(Network):
+    """Reads the environment's observation by array name; rows of hosts with fewer slots are padded with zeros."""
+
+    uses: Tensor
+
+    def __init__(self, fields: ObservationFields, config: NetworkConfig | None = None) -> None:
+        super().__init__()
+        self.fields, self.config = fields, config or NetworkConfig()
+        self.heads = tuple(head.value for head in HEADS)
+        self.levels = (slice(0, 1), slice(1, 2), slice(2, len(HEADS)))
+        width, trunk, memory = self.config.slot, self.config.trunk, self.config.memory
+        gain = 2**0.5
+        self.slot_encoder = orthogonal(nn.Linear(2 * len(fields.slots) + len(Op), width), gain)
+        self.offer_encoder = orthogonal(nn.Linear(len(fields.blueprints), width), gain)
+        self.trunk = orthogonal(nn.Linear(2 * len(fields.host) + len(Op) + 2 * width, trunk), gain)
+        self.memory = Memory(trunk, memory)
+        self.critic = Critic(memory, trunk)
+        self.op_head = orthogonal(nn.Linear(memory, len(Op)), 0.01)
+        self.op_head.bias.data.copy_(torch.tensor([PRIOR.get(op, 0.0) for op in Op]))
+        self.slot_op = nn.Embedding(len(Op), memory)
+        self.slot_head = Pointer(width, memory, width)
+        self.context_op = nn.Embedding(len(Op), trunk)
+        self.context = orthogonal(nn.Linear(memory + width, trunk), gain)
+        self.blueprint_head = Pointer(width, trunk, width)
+        self.plain_heads = nn.ModuleDict(
+            {head.value: orthogonal(nn.Linear(trunk, len(CHOICES[head])), 0.01) for head in PLAIN}
+        )
+        for embedding in (self.slot_op, self.context_op):
+            nn.init.normal_(embedding.weight, std=0.1)
+        self.register_buffer("uses", USES.clone(), persistent=False)
+
+    def encode(self, observation: Observation, state: State, starts: Tensor) -> Encoded:
+        by_slot = observation["mask_op_slot"].transpose(-1, -2)
+        bits = observation["slots_valid"]
+        slots = torch.tanh(self.slot_encoder(_joined(observation["slots"], bits, by_slot)))
+        # Padding has no measured feature, and every real slot has.
+        present = bits.any(dim=-1, keepdim=True)
+        mean = (slots * present).sum(dim=-2) / present.sum(dim=-2).clamp(min=1)
+        best = slots.masked_fill(~present, -1.0).amax(dim=-2)
+        whole = _joined(observation["host"], observation["host_valid"], observation["mask_op"], mean, best)
+        remembered, state = self.memory(torch.tanh(self.trunk(whole)), state, starts)
+        return Encoded((remembered, slots), self.critic(remembered), state)
+
+    def logits(self, encoded: Encoded, observation: Observation, level: int, choices: Tensor) -> tuple[Tensor, Tensor]:
+        remembered, slots = encoded.features
+        if level == 0:
+            return self.op_head(remembered).unsqueeze(-2), observation["mask_op"].bool().unsqueeze(-2)
+        op, used = choices[..., 0], self.uses[choices[..., 0]]
+        if level == 1:
+            scores = self.slot_head(slots, remembered + self.slot_op(op))
+            return scores.unsqueeze(-2), pin(_row(observation["mask_op_slot"], op).bool().unsqueeze(-2), used[..., 1:2])
+        slot = choices[..., 1]
+        context = torch.tanh(self.context(torch.cat([remembered, _row(slots, slot)], dim=-1)) + self.context_op(op))
+        offers = torch.tanh(self.offer_encoder(_row(observation["blueprints"], slot)))
+        scores = [
+            self.blueprint_head(offers, context) if head is Head.BLUEPRINT else self.plain_heads[head.value](context)
+            for head in LATER
+        ]
+        masks = [
+            _row(observation["mask_slot_blueprint"], slot) if head is Head.BLUEPRINT else observation[f"mask_{head}"]
+            for head in LATER
+        ]
+        return _stacked(scores), pin(_stacked(masks).bool(), used[..., 2:])
+
+    def head_gradients(self) -> list[list[Tensor | None]]:
+        own: dict[Head, list[nn.Module]] = {
+            Head.OP: [self.op_head],
+            Head.SLOT: [self.slot_head, self.slot_op],
+            Head.BLUEPRINT: [self.blueprint_head, self.offer_encoder],
+        }
+        modules = (own.get(head) or [self.plain_heads[head.value]] for head in HEADS)
+        return [[parameter.grad for module in group for parameter in module.parameters()] for group in modules]
+
+    def schema(self) -> dict[str, object]:
+        return {
+            "network": "controller",
+            "heads": {head.value: len(CHOICES[head]) for head in HEADS if head in CHOICES},
+            "uses": USES.tolist(),
+            **{f"{name}_features": list(names) for name, names in asdict(self.fields).items()},
+            **asdict(self.config),
+        }
+
+
+def _joined(*parts: Tensor) -> Tensor:
+    """Features and bits of one thing, side by side."""
+    return torch.cat([part.float() for part in parts], dim=-1)
+
+
+def _row(table: Tensor, index: Tensor) -> Tensor:
+    """`table[..., index, :]` for each leading position; tables have any number of axes behind."""
+    behind = table.shape[index.dim() + 1 :]
+    spread = index.reshape(*index.shape, *(1,) * (len(behind) + 1)).expand(*index.shape, 1, *behind)
+    return table.gather(index.dim(), spread).squeeze(index.dim())
+
+
+def _stacked(parts: list[Tensor]) -> Tensor:
+    """(..., heads, choices), with room for the head of most choices; what is beyond a head's own is 0."""
+    room = max(part.shape[-1] for part in parts)
+    return torch.stack([nn.functional.pad(part, (0, room - part.shape[-1])) for part in parts], dim=-2)

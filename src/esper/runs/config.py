@@ -1,0 +1,200 @@
+"""The configuration of a run: one frozen class that is the flags of `esper train` and the run's `config.toml`."""
+
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import dacite
+import tomli_w
+
+from esper.contracts import BadToml, EsperError, Head, nearest, read_toml
+from esper.controller import NetworkConfig
+from esper.environment import DEFAULT_TASK, Compute, find_task
+from esper.rewards import RewardConfig, find_mode
+from esper.rl import PPOConfig, RLError
+from esper.runs.rollout import Game
+
+
+class InvalidConfig(EsperError):
+    """A setting that is unknown, of the wrong type or out of range."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides how a run goes."""
+
+    task: tuple[str, ...] = (DEFAULT_TASK,)
+    """What to grow: task names or .toml files. Several tasks share the episodes of every round evenly."""
+    rounds: int = 60
+    """Updates of the controller."""
+    episodes: int = 16
+    """Episodes per round."""
+    seed: int = 0
+    """Of the whole run: first weights, episodes, and everything that is drawn."""
+    reward: str = "twin"
+    """Reward mode: shaped, simplified, sparse, minimal, loss or twin."""
+    rent: float = 0.08
+    """Accuracy that growing by a factor e must bring to pay."""
+    backend: Literal["serial", "process", "ray"] = "process"
+    """Where episodes are played. All give the same results."""
+    workers: int = 0
+    """Episodes played at the same time; 0 for one per core."""
+    ray_address: str = ""
+    """Of a running ray cluster; empty starts ray on this machine."""
+    timeout: float = 600.0
+    """Seconds after which a worker that does not answer is replaced."""
+    device: str = "cpu"
+    """Where hosts train: cpu, cuda, mps. The controller itself runs on the CPU."""
+    data_dir: str = ""
+    """Where data sets lie that are not part of this package; empty for the usual cache."""
+    evaluate_every: int = 5
+    """Rounds between evaluations with greedy actions on fixed seeds; the best checkpoint is chosen on them."""
+    evaluation_episodes: int = 8
+    """Per evaluation and task."""
+    compare: int = 0
+    """Held-out seeds on which the finished controller is compared with no growth, heuristic and random; 0 for none."""
+    keep: int = 3
+    """How many of the latest checkpoints are kept, beside the best one."""
+    events: bool = True
+    """Write every decision, reward and change of stage to events.jsonl."""
+    bootstrap_at_horizon: bool = False
+    """Expect rewards beyond the horizon. Right only for rewards that do not settle everything at the end."""
+    ppo: PPOConfig = field(
+        default_factory=lambda: PPOConfig(
+            discount=1.0,
+            smoothing=0.95,
+            epochs=6,
+            minibatches=1,
+            learning_rate=1e-3,
+            final_learning_rate=3e-4,
+            entropy_weight=0.02,
+            final_entropy_weight=0.002,
+            exploration=0.05,
+        )
+    )
+    """How the controller learns."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """How large the controller is."""
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InvalidConfig(f"{name} = {value}; give a value from {low:,} to {high:,}")
+        if not self.task:
+            raise InvalidConfig("task names nothing; give at least one task, 'esper tasks' lists them")
+        find_mode(self.reward)
+
+    def check(self) -> None:
+        """Find everything that could go wrong only later: tasks, device, data, heads. Loads the data."""
+        self.ppo.require_heads([head.value for head in Head])
+        Compute(device=self.device)
+        for name in self.task:
+            task = find_task(name)
+            RewardConfig(outcomes=task.classes, discount=self.ppo.discount, rent_weight=self.rent)
+            task.load(Path(self.data_dir) if self.data_dir else None)
+
+    def game(self) -> Game:
+        """The rules that the run's episodes have in common."""
+        return Game(
+            reward=self.reward,
+            discount=self.ppo.discount,
+            rent=self.rent,
+            network=self.network,
+            exploration=self.ppo.exploration,
+            bootstrap_at_horizon=self.bootstrap_at_horizon,
+            device=self.device,
+            data_dir=self.data_dir or None,
+            record=self.events,
+        )
+
+    def to_toml(self) -> str:
+        """All settings, also those left at their defaults."""
+        return tomli_w.dumps(_plain(asdict(self)))
+
+
+RANGES: dict[str, tuple[float, float]] = {
+    "rounds": (1, 1_000_000),
+    "episodes": (1, 10_000),
+    "seed": (0, 2**31 - 1),
+    "rent": (0.0, 1.0),
+    "workers": (0, 10_000),
+    "timeout": (1.0, 1e6),
+    "evaluate_every": (1, 1_000_000),
+    "evaluation_episodes": (1, 10_000),
+    "compare": (0, 10_000),
+    "keep": (1, 10_000),
+}
+
+PRESETS: dict[str, TrainConfig] = {
+    "quick": TrainConfig(rounds=8, episodes=12, evaluate_every=4, evaluation_episodes=4, compare=6),
+    "default": TrainConfig(),
+    "thorough": TrainConfig(rounds=300, episodes=32, evaluate_every=10, evaluation_episodes=24, compare=24),
+}
+"""Configurations by name: about two minutes, twenty minutes and some hours on two cores."""
+
+
+def find_preset(name: str) -> TrainConfig:
+    """The preset of that name."""
+    if name not in PRESETS:
+        raise InvalidConfig(f"no preset '{name}'; {nearest(name, PRESETS)}")
+    return PRESETS[name]
+
+
+def load_config(path: Path, base: TrainConfig | None = None) -> TrainConfig:
+    """Read a `config.toml`; settings that it leaves out are those of `base`, or the defaults.
+
+    Unknown settings, wrong types and values out of range are refused.
+    """
+    try:
+        given = read_toml(path)
+    except BadToml as error:
+        raise InvalidConfig(f"{path}: {error}") from None
+    try:
+        built: TrainConfig = _built(base or TrainConfig(), given, str(path))
+        return built
+    except RLError as error:
+        raise InvalidConfig(f"{path}: ppo.{error}") from None
+
+
+def _built(base: Any, given: dict[str, Any], where: str) -> Any:
+    """`base` with the given settings in place of its own, table by table."""
+    names = [each.name for each in fields(base)]
+    for name in given:
+        if name not in names:
+            raise InvalidConfig(f"{where} has an unknown setting '{name}'; {nearest(name, names)}")
+    settings = {name: getattr(base, name) for name in names}
+    for name, value in given.items():
+        before = settings[name]
+        # To Python true is an integer, and to the library a string is a tuple of letters.
+        if isinstance(value, bool) != isinstance(before, bool) or (
+            isinstance(before, tuple) and isinstance(value, str)
+        ):
+            raise _wrong_type(where, name, value, type(before))
+        settings[name] = _converted(before, value, f"{where} [{name}]")
+    try:
+        return dacite.from_dict(type(base), settings)
+    except dacite.WrongTypeError as error:
+        raise _wrong_type(where, error.field_path, error.value, error.field_type) from None
+
+
+def _converted(base: Any, value: Any, where: str) -> Any:
+    """A table as the class that it stands for, a list as the tuple that it stands for."""
+    if is_dataclass(base) and isinstance(value, dict):
+        return _built(base, value, where)
+    return tuple(value) if isinstance(base, tuple) and isinstance(value, list) else value
+
+
+def _wrong_type(where: str, name: str | None, value: object, kind: object) -> InvalidConfig:
+    return InvalidConfig(f"{where} sets {name} to {value!r}; give a value of type {_type_name(kind)}")
+
+
+def _type_name(kind: object) -> str:
+    return getattr(kind, "__name__", None) or str(kind).replace("typing.", "")
+
+
+def _plain(value: Any) -> Any:
+    """What TOML can hold."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value

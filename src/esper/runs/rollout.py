@@ -1,0 +1,256 @@
+"""An episode as a pure function of a policy, a task and a seed."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from esper.contracts import HEADS_OF, ActionCodec, Event, Head, Op, Stage
+from esper.controller import (
+    Arrays,
+    ControllerNetwork,
+    Decision,
+    Learned,
+    NetworkConfig,
+    Policy,
+    tensors,
+)
+from esper.environment import FIELDS, Compute, GrowEnv, World, find_task, stream
+from esper.rewards import RewardConfig
+from esper.rl import Acted, Buffer, Sequences, State, value_of
+from esper.runs.policies import find_policy
+from esper.telemetry import DecisionMade, EpisodeFinished, RewardPaid, RolledBack
+
+
+class Purpose(StrEnum):
+    """What an episode is played for."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    COMPARE = "compare"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One episode to play. `policy` is `learned` or `greedy` for the run's own network, or what `find_policy` finds."""
+
+    task: str
+    seed: int
+    policy: str
+    purpose: Purpose
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a job."""
+
+    job: Job
+    finished: EpisodeFinished
+    events: tuple[Event, ...] = field(repr=False)
+    """In the order in which they happened; empty if they were not asked for."""
+    sequences: Sequences | None = field(repr=False)
+    """What a learner learns from; None unless a learned policy played."""
+
+
+@dataclass(frozen=True)
+class Game:
+    """The rules that all episodes of a run have in common, whoever plays them."""
+
+    reward: str = "twin"
+    discount: float = 1.0
+    rent: float = 0.08
+    """Accuracy that growing by a factor e must bring to pay."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    exploration: float = 0.0
+    bootstrap_at_horizon: bool = False
+    """The horizon is the end of the task and the last reward settles everything, so nothing is expected after it."""
+    device: str = "cpu"
+    data_dir: str | None = None
+    record: bool = True
+    """Whether decisions, rewards and changes of stage are kept as events."""
+
+    def build_env(self, task: str) -> GrowEnv:
+        """The environment of a task; loads its data."""
+        found = find_task(task)
+        config = RewardConfig(outcomes=found.classes, discount=self.discount, rent_weight=self.rent)
+        return GrowEnv(found, self.reward, config, self.data_dir, World(compute=Compute(device=self.device)))
+
+
+LEARNED = ("learned", "greedy")
+"""The run's own network: drawn as in training, or its likeliest choices."""
+
+
+class Player:
+    """Plays jobs. Environments are built once per task; the weights are those last loaded."""
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self._envs: dict[str, GrowEnv] = {}
+        self._network = ControllerNetwork(FIELDS, game.network)
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over the weights of the learned policies."""
+        self._network.load_state_dict(dict(weights))
+
+    def env(self, task: str) -> GrowEnv:
+        """The environment of a task."""
+        if task not in self._envs:
+            self._envs[task] = self.game.build_env(task)
+        return self._envs[task]
+
+    def play(self, job: Job, tape: "Tape | None" = None) -> Played:
+        """The whole episode. The same job under the same weights gives the same result in any process."""
+        tape = tape or Tape()
+        env = self.env(job.task)
+        env.sink = tape
+        sequences, finished = self._episode(env, job, tape)
+        return Played(job, finished, tuple(tape.events) if self.game.record else (), sequences)
+
+    def _policy(self, name: str) -> Policy:
+        if name in LEARNED:
+            return Learned(self._network, greedy=name == "greedy", exploration=self.game.exploration, name=name)
+        return find_policy(name)
+
+    def _episode(self, env: GrowEnv, job: Job, tape: "Tape") -> tuple[Sequences | None, EpisodeFinished]:
+        started = time.perf_counter()
+        policy, generator = self._policy(job.policy), stream(job.seed, "actions")
+        observation, _ = env.reset(seed=job.seed)
+        state = policy.start(env.codec)
+        row = Row(env.task.horizon, observation, state) if isinstance(policy, Learned) else None
+        tally, over = Tally(), False
+        while not over:
+            seen = observation
+            decision, state = policy.act(seen, state, generator)
+            observation, reward, terminated, truncated, info = env.step(decision.choices)
+            over = terminated or truncated
+            tally.add(decision, seen, reward, info)
+            tape.narrate(env, decision, tally.forced_now, reward, info)
+            if row is not None:
+                expected = self._expected(observation, state) if truncated else 0.0
+                row.add(seen, decision, reward, over, expected)
+        return None if row is None else row.sequences(), tally.finished(env, job, time.perf_counter() - started)
+
+    def _expected(self, observation: Arrays, state: State) -> float:
+        """Of the state after the horizon, with the masks and the memory that the last action left."""
+        if not self.game.bootstrap_at_horizon:
+            return 0.0
+        return value_of(self._network, tensors(observation), state, torch.tensor([False])).item()
+
+
+class Row:
+    """One episode of a learned policy, as it will be learned from."""
+
+    def __init__(self, horizon: int, observation: Arrays, state: State) -> None:
+        example = {name: torch.from_numpy(array) for name, array in observation.items()}
+        self._buffer = Buffer(1, horizon, example, len(Head))
+        self._buffer.begin(state)
+        self._starts = torch.tensor([True])
+
+    def add(self, seen: Arrays, decision: Decision, reward: float, over: bool, expected: float) -> None:
+        acted = decision.acted
+        assert acted is not None
+        self._buffer.decide(tensors(seen), self._starts, acted.choices, acted.log_probs, acted.free)
+        ends, bootstrap = torch.tensor([over]), torch.tensor([expected])
+        self._buffer.conclude(acted.values, torch.tensor([reward], dtype=torch.float32), ends, bootstrap)
+        self._starts = torch.tensor([False])
+
+    def sequences(self) -> Sequences:
+        return self._buffer.sequences()
+
+
+class Tally:
+    """Counts along an episode."""
+
+    def __init__(self) -> None:
+        self.total, self.epochs, self.forced = 0.0, 0, 0
+        self.forced_now = False
+        self.ops: dict[str, int] = {}
+        self.info: Mapping[str, Any] = {}
+
+    def add(self, decision: Decision, seen: Arrays, reward: float, info: Mapping[str, Any]) -> None:
+        self.forced_now = int(seen["mask_op"].sum()) == 1
+        self.total, self.epochs, self.forced = self.total + reward, self.epochs + 1, self.forced + self.forced_now
+        self.info = info
+        if not self.forced_now:
+            op = info["executed"].op.name
+            self.ops[op] = self.ops.get(op, 0) + 1
+
+    def finished(self, env: GrowEnv, job: Job, seconds: float) -> EpisodeFinished:
+        assert env.episode is not None
+        snapshot = env.episode.snapshot
+        return EpisodeFinished(
+            task=job.task,
+            policy=job.policy,
+            purpose=job.purpose.value,
+            total=self.total,
+            accuracy=self.info["accuracy"],
+            twin_accuracy=env.twin_accuracy,
+            growth=snapshot.host.total_parameters / snapshot.host.parameters,
+            fossilized=sum(slot.stage is Stage.FOSSILIZED for slot in snapshot.slots),
+            epochs=self.epochs,
+            forced=self.forced,
+            ops=self.ops,
+            panic=self.info["panic"],
+            seconds=seconds,
+        )
+
+
+class Tape:
+    """A sink that keeps an episode's events, and turns decisions and rewards into events."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def write(self, event: Event) -> None:
+        self.events.append(event)
+
+    def narrate(self, env: GrowEnv, decision: Decision, forced: bool, reward: float, info: Mapping[str, Any]) -> None:
+        """What was decided and paid in the epoch that has just passed."""
+        assert env.episode is not None
+        host = env.episode.snapshot.host
+        epoch = host.epoch - 1
+        self.write(describe(epoch, env.codec, decision, forced, info["refused"]))
+        growth = host.total_parameters / host.parameters
+        slots = env.episode.snapshot.slots
+        contributions = {slot.slot: slot.contribution for slot in slots if slot.contribution is not None}
+        terms = {str(name): value for name, value in info["reward_terms"].items()}
+        self.write(RewardPaid(epoch, reward, terms, info["accuracy"], info["loss"], growth, contributions))
+        if info["panic"] is not None:
+            self.write(RolledBack(epoch, info["panic"]))
+
+
+def describe(
+    epoch: int, codec: ActionCodec, decision: Decision, forced: bool, refused: tuple[str, ...]
+) -> DecisionMade:
+    """A decision in words, with the probabilities of all heads that had a choice."""
+    used = HEADS_OF[Op(decision.choices[0])]
+    words: dict[str, Any] = {
+        head.value: _word(codec.values(head)[index]) if head in used else None
+        for head, index in zip(Head, decision.choices, strict=True)
+    }
+    acted = decision.acted
+    return DecisionMade(
+        epoch,
+        **words,
+        forced=forced,
+        refused=refused,
+        value=None if acted is None else acted.values.item(),
+        probabilities={} if acted is None else _probabilities(acted, codec),
+    )
+
+
+def _word(value: object) -> str:
+    return value.name if isinstance(value, Enum) else str(value)
+
+
+def _probabilities(acted: Acted, codec: ActionCodec) -> dict[str, tuple[float, ...]]:
+    rows = [row for level in acted.distributions for row in level[0]]
+    return {
+        head.value: tuple(round(number, 4) for number in row.exp()[:size].tolist())
+        for head, size, row, free in zip(Head, codec.sizes, rows, acted.free[0].tolist(), strict=True)
+        if free
+    }

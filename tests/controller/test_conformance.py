@@ -1,0 +1,102 @@
+"""What holds for every policy."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from esper.contracts import HEADS_OF, Head, Op
+from esper.controller import (
+    ControllerNetwork,
+    Heuristic,
+    HeuristicConfig,
+    Learned,
+    NoGrowth,
+    Policy,
+    RandomLegal,
+    Schedule,
+    ScheduledSeed,
+    random_schedule,
+)
+from esper.environment import FIELDS, GrowEnv
+from tests.controller.playing import Seat, play
+from tests.environment.worlds import POINTWISE
+from tests.growth.cases import same
+
+EAGER = HeuristicConfig(plateau_epochs=1, min_improvement=1.0, patience_holding=1, min_contribution=0.05, max_active=2)
+ENV = GrowEnv(POINTWISE)
+SEEDS = range(3)
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "none": NoGrowth,
+    "random": RandomLegal,
+    "schedule": lambda: Schedule((ScheduledSeed(0, "block1", "conv_light"), ScheduledSeed(2, "block2", "conv_small"))),
+    "random schedule": lambda: random_schedule(ENV.codec, POINTWISE.horizon, torch.Generator().manual_seed(1)),
+    "learned": lambda: Learned(ControllerNetwork(FIELDS)),
+    "learned, greedy": lambda: Learned(ControllerNetwork(FIELDS), greedy=True),
+    "heuristic": lambda: Heuristic(FIELDS),
+    "eager heuristic": lambda: Heuristic(FIELDS, EAGER),
+}
+
+
+@pytest.fixture(params=POLICIES)
+def policy(request) -> Policy:
+    return POLICIES[request.param]()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_choice_is_legal_and_what_the_op_does_not_use_is_zero(policy, seed):
+    turns = play(ENV, policy, seed)
+    assert [turn.refused for turn in turns] == [()] * len(turns)
+    for turn in turns:
+        assert turn.executed.op == turn.choices[0]
+        unused = [
+            choice for head, choice in zip(Head, turn.choices, strict=True) if head not in HEADS_OF[Op(turn.choices[0])]
+        ]
+        assert not any(unused)
+
+
+def test_those_that_grow_do():
+    grown = {name: {turn.executed.op for turn in play(ENV, make(), 0)} for name, make in POLICIES.items()}
+    assert grown["none"] == {Op.WAIT}
+    assert grown["eager heuristic"] >= {Op.GERMINATE, Op.ADVANCE, Op.PRUNE}
+    assert grown["schedule"] >= {Op.GERMINATE, Op.ADVANCE, Op.FOSSILIZE}
+    assert all(Op.GERMINATE in ops for name, ops in grown.items() if name not in ("none", "learned, greedy"))
+
+
+def test_the_same_seed_plays_the_same_episode(policy):
+    assert play(ENV, policy, 1) == play(ENV, policy, 1)
+
+
+def test_two_episodes_at_a_time_do_not_disturb_each_other(policy):
+    apart = [play(ENV, policy, seed) for seed in (0, 1)]
+    seats = [Seat(GrowEnv(POINTWISE), policy, seed) for seed in (0, 1)]
+    while not all(seat.over for seat in seats):
+        for seat in seats:
+            if not seat.over:
+                seat.turn()
+    assert [seat.turns for seat in seats] == apart
+
+
+def plain(state: Any) -> Any:
+    """A named tuple of tensors as a tuple, which can be compared."""
+    return tuple(state) if isinstance(state, tuple) else state
+
+
+def test_acting_changes_neither_the_state_nor_the_observation_nor_the_global_random_numbers(policy):
+    seat = Seat(ENV, policy, 2)
+    for _ in range(8):
+        seat.turn()
+    state, observation, before = copy.deepcopy(seat.state), copy.deepcopy(seat.observation), torch.get_rng_state()
+    chosen = [policy.act(seat.observation, seat.state, torch.Generator().manual_seed(4)) for _ in range(2)]
+    (first, then), (second, again) = chosen
+    assert first.choices == second.choices
+    assert same(plain(then), plain(again))
+    assert same(plain(seat.state), plain(state))
+    assert all((seat.observation[name] == observation[name]).all() for name in observation)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_policies_have_names():
+    assert {make().name for make in POLICIES.values()} == {"none", "random", "schedule", "learned", "heuristic"}

@@ -1,0 +1,265 @@
+"""The rules, one by one on real observations, and all together in the world."""
+
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+import torch
+
+from esper.contracts import (
+    Action,
+    ActionCodec,
+    AlphaSpeed,
+    EsperError,
+    HostSnapshot,
+    ObservationFields,
+    Op,
+    SlotSnapshot,
+    Snapshot,
+    Stage,
+    Topology,
+)
+from esper.controller import Arrays, Heuristic, HeuristicConfig, HeuristicState, InvalidHeuristic, MissingFeature
+from esper.environment import FIELDS, GrowEnv, find_task, masks_of, observe
+from esper.environment.observation import describe_offers
+from esper.growth import Thresholds, blueprints_for
+from tests.controller.playing import play
+from tests.environment.worlds import POINTWISE
+
+OFFERS = ("norm", "attention", "conv_small", "conv_light")
+EMPTY = SlotSnapshot("a", Topology.CNN, channels=8, position=0, blueprints=OFFERS)
+HELD = replace(
+    EMPTY, stage=Stage.HOLDING, age=5, blueprint="conv_small", alpha=1.0, alpha_target=1.0,
+    parameters=300, gradient_norm=0.1, contribution=0.3,
+)  # fmt: skip
+LOW = replace(HELD, contribution=0.015)
+TRAINED = replace(HELD, stage=Stage.TRAINING, alpha=0.0, alpha_target=0.0, contribution=None)
+KEPT = replace(HELD, stage=Stage.FOSSILIZED)
+POLICY = Heuristic(FIELDS)
+
+
+def seen(*slots: SlotSnapshot, accuracy: float | None = 0.3, epoch: int = 5) -> tuple[Arrays, ActionCodec]:
+    """What the environment shows of these slots, named a, b, c, at a horizon of 25 epochs."""
+    slots = tuple(
+        replace(slot, slot=name, position=i) for i, (name, slot) in enumerate(zip("abc", slots, strict=False))
+    )
+    snapshot = Snapshot(HostSnapshot(epoch, 25, 230, 230, evaluation_accuracy=accuracy), slots)
+    masks = masks_of(slots, OFFERS, Thresholds())
+    offers = [offer for offer in blueprints_for(Topology.CNN) if offer.name in OFFERS]
+    arrays = {**observe(snapshot), "blueprints": describe_offers(snapshot, offers)}
+    return arrays | {f"mask_{name}": mask for name, mask in masks.items()}, ActionCodec(
+        tuple("abc"[: len(slots)]), OFFERS
+    )
+
+
+def decide(
+    *slots: SlotSnapshot,
+    epochs: int = 1,
+    state: HeuristicState | None = None,
+    policy: Heuristic = POLICY,
+    accuracy: float | None = 0.3,
+    epoch: int = 5,
+) -> tuple[Action, HeuristicState]:
+    """The last decision after the same sight for some epochs, and the state after it."""
+    observation, codec = seen(*slots, accuracy=accuracy, epoch=epoch)
+    state = policy.start(codec) if state is None else state
+    for _ in range(epochs):
+        decision, state = policy.act(observation, state, torch.Generator())
+    return codec.decode(decision.choices), state
+
+
+def op_and_slot(*slots: SlotSnapshot, **more) -> tuple[Op, str | None]:
+    action, _ = decide(*slots, **more)
+    return action.op, action.slot
+
+
+def next_seed(*slots: SlotSnapshot, state: HeuristicState | None = None, policy: Heuristic = POLICY):
+    """The first decision on the plateau that is not to wait."""
+    for _ in range(9):
+        action, state = decide(*slots, state=state, policy=policy)
+        if action.op is not Op.WAIT:
+            break
+    assert action.op is Op.GERMINATE
+    return action, state
+
+
+# Keeping and removing
+
+
+def test_a_held_seed_that_helps_is_fossilised_before_anything_else():
+    assert op_and_slot(TRAINED, replace(HELD, anomalies=("spike",)), HELD) == (Op.FOSSILIZE, "c")
+
+
+def test_a_held_seed_below_the_threshold_is_not_fossilised_although_the_gate_would():
+    assert Thresholds().min_contribution <= 0.015 < HeuristicConfig().min_contribution
+    assert op_and_slot(LOW) == (Op.WAIT, None)
+
+
+def test_a_seed_with_an_anomaly_is_pruned_at_once():
+    action, _ = decide(EMPTY, replace(TRAINED, anomalies=("non-finite gradient",)))
+    assert (action.op, action.slot, action.alpha_speed) == (Op.PRUNE, "b", AlphaSpeed.INSTANT)
+
+
+def test_a_held_seed_that_stays_low_is_pruned_when_patience_ends():
+    for epochs, op in ((1, Op.WAIT), (2, Op.WAIT), (3, Op.PRUNE)):
+        assert op_and_slot(LOW, epochs=epochs)[0] is op
+
+
+def test_a_good_epoch_restores_patience():
+    _, state = decide(LOW, epochs=2)
+    good = replace(LOW, contribution=0.5, age=0)  # too young for its gate
+    _, state = decide(good, state=state)
+    assert op_and_slot(LOW, epochs=2, state=state)[0] is Op.WAIT
+
+
+def test_a_contribution_that_was_not_measured_is_not_a_low_one():
+    assert op_and_slot(replace(HELD, contribution=None), epochs=10) == (Op.WAIT, None)
+    _, state = decide(LOW, epochs=2)
+    _, state = decide(replace(HELD, contribution=None), state=state)
+    assert op_and_slot(LOW, state=state)[0] is Op.PRUNE, "neither forgiven nor counted"
+
+
+def test_what_is_being_pruned_is_left_alone():
+    leaving = replace(HELD, stage=Stage.BLENDING, alpha_target=0.0, anomalies=("spike",))
+    assert op_and_slot(leaving, epochs=5) == (Op.WAIT, None)
+
+
+# Going on and growing
+
+
+def test_the_first_slot_that_may_advance_does():
+    assert op_and_slot(EMPTY, TRAINED, TRAINED, epochs=9) == (Op.ADVANCE, "b")
+
+
+def test_a_seed_germinates_once_accuracy_has_been_on_a_plateau():
+    for epochs, op in ((1, Op.WAIT), (3, Op.WAIT), (4, Op.GERMINATE)):
+        assert op_and_slot(EMPTY, epochs=epochs)[0] is op
+
+
+def test_small_steps_add_up_to_an_improvement():
+    state = None
+    for accuracy in (0.300, 0.306, 0.312, 0.318, 0.324, 0.330, 0.336):
+        action, state = decide(EMPTY, state=state, accuracy=accuracy)
+        assert action.op is Op.WAIT
+    assert state.best_accuracy == pytest.approx(0.336)
+
+
+def test_accuracy_that_was_not_measured_makes_no_plateau():
+    assert op_and_slot(EMPTY, epochs=9, accuracy=None) == (Op.WAIT, None)
+
+
+@pytest.mark.parametrize("other", [replace(TRAINED, age=0), LOW], ids=["training", "held"])
+def test_no_seed_germinates_while_another_is_on_its_way(other):
+    patient = Heuristic(FIELDS, HeuristicConfig(patience_holding=99))
+    assert op_and_slot(EMPTY, other, epochs=9, policy=patient)[0] is Op.WAIT
+    two = Heuristic(FIELDS, HeuristicConfig(patience_holding=99, max_active=2))
+    assert op_and_slot(EMPTY, other, epochs=4, policy=two) == (Op.GERMINATE, "a")
+
+
+def test_fossils_do_not_count_as_on_their_way():
+    assert op_and_slot(KEPT, EMPTY, epochs=4) == (Op.GERMINATE, "b")
+
+
+def test_nothing_germinates_late_or_where_nothing_is_free():
+    assert op_and_slot(EMPTY, epochs=4, epoch=17)[0] is Op.GERMINATE
+    assert op_and_slot(EMPTY, epochs=4, epoch=18)[0] is Op.WAIT
+    assert op_and_slot(KEPT, replace(EMPTY, stage=Stage.EMBARGOED), epochs=9)[0] is Op.WAIT
+
+
+# Choosing and learning
+
+
+def test_the_first_seed_is_the_cheapest_that_mixes_where_it_costs_least():
+    action, _ = next_seed(EMPTY, replace(EMPTY, channels=4), EMPTY)
+    assert (action.slot, action.blueprint) == ("b", "conv_small")
+
+
+def test_without_the_bonus_the_cheapest_of_all_is_tried_first():
+    plain = Heuristic(FIELDS, HeuristicConfig(mixing_bonus=0.0))
+    assert next_seed(EMPTY, policy=plain)[0].blueprint == "norm"
+
+
+def test_only_what_fits_the_slot_is_chosen():
+    assert next_seed(replace(EMPTY, blueprints=("attention",)))[0].blueprint == "attention"
+
+
+def test_a_seed_pruned_for_low_contribution_makes_the_next_choice_another_one():
+    action, state = next_seed(EMPTY, EMPTY)
+    assert (action.slot, action.blueprint) == ("a", "conv_small")
+    pruned, state = decide(LOW, EMPTY, epochs=3, state=state)
+    assert (pruned.op, pruned.slot) == (Op.PRUNE, "a")
+    again, _ = next_seed(replace(EMPTY, stage=Stage.EMBARGOED), EMPTY, state=state)
+    assert again.blueprint != "conv_small"
+
+
+def test_a_seed_pruned_for_an_anomaly_says_nothing_about_its_blueprint():
+    _, state = next_seed(EMPTY, EMPTY)
+    pruned, after = decide(replace(TRAINED, anomalies=("spike",)), EMPTY, state=state)
+    assert pruned.op is Op.PRUNE
+    assert after.expected == state.expected
+    assert after.planted == (None, None)
+
+
+def test_a_kept_seed_raises_its_blueprint_by_what_it_contributes():
+    plain = Heuristic(FIELDS, HeuristicConfig(mixing_bonus=0.0))
+    action, state = next_seed(EMPTY, EMPTY, policy=plain)
+    assert action.blueprint == "norm"
+    failed, state = decide(LOW, EMPTY, epochs=3, state=state, policy=plain)
+    assert failed.op is Op.PRUNE
+    action, state = next_seed(replace(EMPTY, stage=Stage.EMBARGOED), EMPTY, state=state, policy=plain)
+    assert (action.slot, action.blueprint) == ("b", "attention")
+    untaught, _ = next_seed(EMPTY, KEPT, state=replace(state, expected=(0.1,) * 4), policy=plain)
+    kept, after = decide(EMPTY, HELD, state=state, policy=plain)
+    assert kept.op is Op.FOSSILIZE
+    assert after.expected[1] == pytest.approx(state.expected[1] + 0.3)
+    assert next_seed(EMPTY, KEPT, state=after, policy=plain)[0].blueprint == "attention"
+    assert untaught.blueprint == "norm"
+
+
+def test_a_seed_that_somebody_else_planted_teaches_nothing():
+    _, state = decide(HELD)
+    assert state.expected == (0.1,) * len(OFFERS)
+
+
+# In the world
+
+
+def test_after_an_inert_seed_it_tries_and_keeps_another():
+    task = replace(POINTWISE, horizon=60, blueprints=("inert", "conv_heavy"))
+    turns = [turn.executed for turn in play(GrowEnv(task), Heuristic(FIELDS), 0)]
+    planted = [action.blueprint for action in turns if action.op is Op.GERMINATE]
+    assert planted[:2] == ["inert", "conv_heavy"]
+    assert next(action.op for action in turns if action.op in (Op.PRUNE, Op.FOSSILIZE)) is Op.PRUNE
+    assert any(action.op is Op.FOSSILIZE for action in turns)
+
+
+def test_it_earns_more_than_waiting_on_the_default_task():
+    task = find_task("digits-pointwise")
+    ours = ("norm", "attention", "depthwise", "bottleneck", "conv_small", "conv_light", "conv_heavy")
+    env = GrowEnv(replace(task, blueprints=ours))
+    returns = [sum(turn.reward for turn in play(env, Heuristic(FIELDS), seed)) for seed in range(3)]
+    assert fmean(returns) > 0.05, "waiting earns 0"
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("min_contribution", 2.0, "min_contribution is 2.0; give a number from -1 to 1"),
+        ("patience_holding", 0, "patience_holding is 0; give a number of at least 1"),
+        ("last_start", float("nan"), "last_start is nan; give a number from 0 to 1"),
+        ("cost_weight", -0.1, "cost_weight is -0.1"),
+    ],
+)
+def test_a_setting_outside_its_range_is_refused(setting, value, message):
+    with pytest.raises(InvalidHeuristic, match=message):
+        HeuristicConfig(**{setting: value})
+
+
+def test_a_number_that_the_observation_lacks_is_named():
+    other = ObservationFields(FIELDS.host, (*FIELDS.slots[:-1], "sead"), FIELDS.blueprints)
+    with pytest.raises(MissingFeature, match="the observation has no number 'seed'; did you mean 'sead'"):
+        Heuristic(other)
+    assert issubclass(MissingFeature, EsperError)

@@ -1,0 +1,484 @@
+"""The backends that need nothing but this machine; ray has a file of its own."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from esper.contracts import EsperError
+from esper.controller import ControllerNetwork, NetworkConfig
+from esper.environment import FIELDS, UnknownTask
+from esper.runs import Game, Job, Played, Player, Purpose, UnknownPolicy
+from esper.runs.backends import (
+    BACKENDS,
+    BadWorkers,
+    EpisodeFailed,
+    EpisodeLost,
+    NoWeights,
+    NoWorkers,
+    ProcessBackend,
+    SerialBackend,
+    UnknownBackend,
+    make_backend,
+    usable_cores,
+)
+from esper.runs.backends import process as process_module
+from esper.telemetry import EpisodeFinished, WorkerReplaced
+
+TASK = """
+name = "tiny"
+data = "spirals"
+slots = ["layer0"]
+horizon = 6
+batch_size = 1024
+learning_rate = 0.01
+seed_learning_rate = 0.01
+
+[host]
+kind = "dense"
+widths = [4]
+"""
+GAME = Game()
+LONG = 120.0
+POLICIES = ("learned", "greedy", "heuristic", "random", "none", "learned", "learned")
+
+
+def jobs_of(task: str, count: int = len(POLICIES)) -> list[Job]:
+    return [Job(task, seed, POLICIES[seed % len(POLICIES)], Purpose.TRAIN) for seed in range(count)]
+
+
+def ignore(_: object) -> None:
+    pass
+
+
+def bits(played: Played) -> tuple[object, ...]:
+    """All of it but the time that it took."""
+    rows = played.sequences
+    tensors = {}
+    if rows is not None:
+        parts = {**rows._asdict(), **rows.observation, **rows.state._asdict()}
+        tensors = {name: part for name, part in parts.items() if isinstance(part, torch.Tensor)}
+    content = {name: (part.dtype, part.shape, part.numpy().tobytes()) for name, part in tensors.items()}
+    return played.job, replace(played.finished, seconds=0.0), played.events, content
+
+
+class Quick(Player):
+    """Plays no episode: `epochs` counts the weights it was given, `forced` is the process, `growth` the threads."""
+
+    loads = 0
+
+    def load(self, weights):
+        self.loads += 1
+
+    def play(self, job: Job) -> Played:
+        finished = EpisodeFinished(
+            task=job.task,
+            policy=job.policy,
+            purpose=job.purpose.value,
+            total=0.0,
+            accuracy=0.0,
+            twin_accuracy=None,
+            growth=torch.get_num_threads(),
+            fossilized=0,
+            epochs=self.loads,
+            forced=os.getpid(),
+            ops={},
+            panic=None,
+            seconds=0.0,
+        )
+        return Played(job, finished, (), None)
+
+
+class Misbehaving(Quick):
+    """Does what the job's policy says; `once` before it: only if it has not been done for this seed before."""
+
+    def play(self, job: Job) -> Played:
+        deed, once = job.policy.removeprefix("once "), job.policy.startswith("once ")
+        mark = Path(self.game.data_dir or "") / f"{deed}-{job.seed}"
+        if not once or not mark.exists():
+            if once:
+                mark.touch()
+            DEEDS[deed]()
+        return super().play(job)
+
+
+class Slow(Player):
+    """A real player that leaves time to interfere. Says which process plays what."""
+
+    def play(self, job: Job) -> Played:
+        (Path(self.game.data_dir or "") / f"plays-{job.seed}").write_text(str(os.getpid()))
+        time.sleep(0.3)
+        return super().play(job)
+
+
+class Unpicklable(EsperError):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def refuse(_: Game) -> Player:
+    raise EsperError("this game has no rules")
+
+
+def raises(error: Exception) -> None:
+    raise error
+
+
+DEEDS: dict[str, Callable[[], object]] = {
+    "dies": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exits": lambda: os._exit(7),
+    "sleeps": lambda: time.sleep(1000),
+    "divides": lambda: 1 / 0,
+    "confuses": lambda: raises(Unpicklable(1, 2)),
+    "plays": lambda: None,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _workers_start_quickly() -> Iterator[None]:
+    """Players of this file are sent by name, so that every worker imports it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_module, "PRELOADED", (*process_module.PRELOADED, "pytest", __name__))
+        yield
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("task") / "tiny.toml"
+    path.write_text(TASK)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, torch.Tensor]:
+    torch.manual_seed(5)
+    return ControllerNetwork(FIELDS, NetworkConfig()).state_dict()
+
+
+@pytest.fixture(scope="module")
+def reference(task, weights) -> list[tuple[object, ...]]:
+    with SerialBackend(GAME) as backend:
+        return [bits(played) for played in backend.map(weights, jobs_of(task), ignore, ignore)]
+
+
+@pytest.fixture
+def behaved(tmp_path) -> Iterator[ProcessBackend]:
+    """Two workers that do what jobs say."""
+    with ProcessBackend(Game(data_dir=str(tmp_path)), 2, LONG, Misbehaving) as backend:
+        yield backend
+
+
+def orders(*policies: str) -> list[Job]:
+    return [Job("no-task", seed, policy, Purpose.TRAIN) for seed, policy in enumerate(policies)]
+
+
+def wait_until(fact: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def state_of(pid: int) -> str | None:
+    """The kernel's letter for what the process is doing; None if there is no such process."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return None
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def open_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_worker_processes_play_bit_for_bit_what_this_process_plays(task, weights, reference, workers):
+    with make_backend("process", GAME, workers) as backend:
+        played = backend.map(weights, jobs_of(task), ignore, ignore)
+    assert [bits(each) for each in played] == reference
+    assert sum(len(each[2]) for each in reference) > 40
+    assert sum(bool(each[3]) for each in reference) == 4
+
+
+def test_workers_find_files_where_the_caller_finds_them(weights, task, monkeypatch):
+    monkeypatch.chdir(Path(task).parent)
+    with make_backend("process", GAME, 1) as backend:
+        (played,) = backend.map(weights, [Job("tiny.toml", 0, "none", Purpose.TRAIN)], ignore, ignore)
+    assert played.finished.epochs == 6
+
+
+def test_a_second_round_plays_the_weights_of_the_second_round(task, weights):
+    other = {name: value + 0.1 for name, value in weights.items()}
+    jobs = jobs_of(task, 2)
+    with SerialBackend(GAME) as serial, make_backend("process", GAME, 2) as process:
+        for round_weights in (weights, other):
+            expected = serial.map(round_weights, jobs, ignore, ignore)
+            assert [bits(each) for each in process.map(round_weights, jobs, ignore, ignore)] == [*map(bits, expected)]
+
+
+def test_playing_leaves_threads_and_random_numbers_of_the_caller_alone(task, weights):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        numbers = torch.get_rng_state()
+        with SerialBackend(GAME) as backend:
+            backend.map(weights, jobs_of(task, 2), ignore, ignore)
+        with SerialBackend(GAME, Quick) as backend:
+            (played,) = backend.map(None, orders("plays"), ignore, ignore)
+        assert played.finished.growth == 1
+        assert torch.get_num_threads() == 2
+        assert torch.equal(torch.get_rng_state(), numbers)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_results_keep_the_order_of_jobs_and_are_reported_as_they_come(behaved):
+    seen, threads = [], set()
+
+    def done(played: Played) -> None:
+        seen.append(played.job.seed)
+        threads.add(threading.current_thread())
+
+    behaved.timeout = 1.0
+    lost: list[WorkerReplaced] = []
+    played = behaved.map(None, orders("once sleeps", "plays", "plays", "plays"), done, lost.append)
+    assert [each.job.seed for each in played] == [0, 1, 2, 3]
+    assert seen == [1, 2, 3, 0]
+    assert threads == {threading.current_thread()}
+    assert [(event.reason, event.seed) for event in lost] == [("gave no answer within 1 s", 0)]
+
+
+def test_weights_go_once_a_round_to_each_worker_and_all_play_with_one_thread(behaved, weights):
+    for count in (1, 2):
+        played = behaved.map(weights, orders(*["plays"] * 8), ignore, ignore)
+        assert {each.finished.epochs for each in played} == {count}
+        assert {each.finished.growth for each in played} == {1}
+        assert len({each.finished.forced for each in played}) == 2
+
+
+def test_a_killed_worker_is_replaced_and_the_round_is_the_same(task, weights, reference, tmp_path):
+    lost: list[WorkerReplaced] = []
+    killed: list[int] = []
+
+    def kill_one(_: Played) -> None:
+        if not killed:
+            killed.append(random.Random(os.getpid()).choice(multiprocessing.active_children()).pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    with ProcessBackend(Game(data_dir=str(tmp_path)), 2, LONG, Slow) as backend:
+        played = backend.map(weights, jobs_of(task), kill_one, lost.append)
+        assert len(multiprocessing.active_children()) == 2
+    assert [bits(each) for each in played] == reference
+    assert [(event.worker, event.reason) for event in lost] == [(f"pid {killed[0]}", "was killed by SIGKILL")]
+    assert lost[0].seed in range(len(POLICIES))
+
+
+def test_a_stopped_worker_is_timed_out_and_the_round_is_the_same(task, weights, reference, tmp_path):
+    lost: list[WorkerReplaced] = []
+    with ProcessBackend(Game(data_dir=str(tmp_path)), 2, 5.0, Slow) as backend:
+
+        def stop_one(played: Played) -> None:
+            # The other worker is in the middle of its episode.
+            if played.job.seed < 2:
+                other = tmp_path / f"plays-{1 - played.job.seed}"
+                if not lost and other.exists() and not (tmp_path / "stopped").exists():
+                    (tmp_path / "stopped").touch()
+                    os.kill(int(other.read_text()), signal.SIGSTOP)
+
+        played = backend.map(weights, jobs_of(task), stop_one, lost.append)
+    assert [bits(each) for each in played] == reference
+    assert [event.reason for event in lost] == ["gave no answer within 5 s"]
+    assert state_of(int(lost[0].worker.removeprefix("pid "))) is None
+
+
+def test_a_worker_that_stops_while_idle_cannot_stop_the_next_round(behaved, weights, monkeypatch):
+    monkeypatch.setattr(process_module, "STALL_LIMIT", 1)
+    behaved.map(None, orders("plays", "plays"), ignore, ignore)
+    stopped = multiprocessing.active_children()[0].pid
+    os.kill(stopped, signal.SIGSTOP)
+    lost: list[WorkerReplaced] = []
+    # Larger than the pipe's room, so that handing it over waits for a reader.
+    heavy = {"weight": torch.zeros(1_000_000)}
+    assert len(behaved.map(heavy, orders(*["plays"] * 4), ignore, lost.append)) == 4
+    assert [event.worker for event in lost] == [f"pid {stopped}"]
+    assert "stopped in the middle of a message" in lost[0].reason
+
+
+def test_workers_that_die_between_rounds_cost_no_episode_an_attempt(tmp_path):
+    with ProcessBackend(Game(data_dir=str(tmp_path)), 4, LONG, Misbehaving) as backend:
+        backend.map(None, orders(*["plays"] * 8), ignore, ignore)
+        for child in multiprocessing.active_children():
+            os.kill(child.pid, signal.SIGKILL)
+            wait_until(lambda child=child: not child.is_alive())
+        assert len(backend.map(None, orders(*["plays"] * 8), ignore, ignore)) == 8
+
+
+@pytest.mark.parametrize(
+    ("deed", "timeout", "reason"),
+    [
+        ("dies", LONG, "was killed by SIGKILL"),
+        ("exits", LONG, "ended with exit code 7"),
+        ("sleeps", 0.5, "gave no answer within 0.5 s"),
+    ],
+)
+def test_an_episode_that_costs_three_workers_is_given_up_by_name(behaved, deed, timeout, reason):
+    behaved.timeout = timeout
+    lost: list[WorkerReplaced] = []
+    with pytest.raises(EpisodeLost, match=f"'no-task' with seed 1 lost 3 workers; the last one {reason}; play"):
+        behaved.map(None, orders("plays", deed), ignore, lost.append)
+    assert [(event.reason, event.seed) for event in lost] == [(reason, 1)] * 3
+    behaved.timeout = LONG
+    assert len(behaved.map(None, orders("plays", "plays"), ignore, ignore)) == 2
+
+
+def test_fifty_lost_workers_leave_no_zombie_and_no_open_file(behaved):
+    behaved.map(None, orders("plays", "plays"), ignore, ignore)
+    server = parent_of(multiprocessing.active_children()[0].pid)
+    before = open_files(os.getpid()), open_files(server)
+    lost: list[WorkerReplaced] = []
+    jobs = [Job("no-task", seed, "once dies", Purpose.TRAIN) for seed in range(100, 150)]
+    assert len(behaved.map(None, jobs, ignore, lost.append)) == 50
+    assert len(lost) == 50
+    assert [state_of(int(event.worker.removeprefix("pid "))) for event in lost] == [None] * 50
+    behaved.map(None, orders("plays", "plays"), ignore, ignore)
+    assert (open_files(os.getpid()), open_files(server)) == before
+
+
+@pytest.mark.parametrize(
+    ("job", "error", "message"),
+    [
+        (Job("digits", 0, "lerned", Purpose.TRAIN), UnknownPolicy, "no policy 'lerned'"),
+        (Job("digts", 0, "none", Purpose.TRAIN), UnknownTask, "did you mean 'digits'"),
+    ],
+)
+def test_a_mistake_is_the_same_error_in_a_worker_as_here(weights, job, error, message):
+    for backend in (SerialBackend(GAME), ProcessBackend(GAME, 1, LONG)):
+        with backend, pytest.raises(error, match=message):
+            backend.map(weights, [job], ignore, ignore)
+
+
+@pytest.mark.parametrize(
+    ("deed", "message"), [("divides", "ZeroDivisionError: division by zero"), ("confuses", "Unpicklable: 1 and 2")]
+)
+def test_any_other_error_ends_the_round_with_the_traceback_of_the_worker(behaved, deed, message):
+    started = time.monotonic()
+    with pytest.raises(EpisodeFailed, match=f"(?s)a worker failed:.*in play.*{message}"):
+        behaved.map(None, orders("sleeps", deed), ignore, ignore)
+    assert time.monotonic() - started < 30
+    assert len(behaved.map(None, orders("plays", "plays"), ignore, ignore)) == 2
+
+
+def test_an_error_in_making_the_player_reaches_the_caller():
+    with ProcessBackend(GAME, 2, LONG, refuse) as backend, pytest.raises(EsperError, match="this game has no rules"):
+        backend.map(None, orders("plays", "plays"), ignore, ignore)
+
+
+class Fatal:
+    """Cannot even be read by a worker."""
+
+    def __reduce__(self):
+        return os._exit, (3,)
+
+
+def test_workers_that_cannot_start_are_given_up_with_advice():
+    backend = ProcessBackend(GAME, 2, LONG, partial(Quick, Fatal()))
+    with backend, pytest.raises(NoWorkers, match=r"3 workers in a row .* exit code 3; .*__main__"):
+        backend.map(None, orders("plays", "plays"), ignore, ignore)
+
+
+def test_closing_ends_idle_workers_within_a_second_and_leaves_none(behaved):
+    behaved.map(None, orders("plays", "plays", "plays"), ignore, ignore)
+    pids = [child.pid for child in multiprocessing.active_children()]
+    assert len(pids) == 2
+    started = time.monotonic()
+    behaved.close()
+    assert time.monotonic() - started < 1
+    assert multiprocessing.active_children() == []
+    assert [state_of(pid) for pid in pids] == [None, None]
+
+
+def test_no_more_workers_are_started_than_there_are_jobs(behaved):
+    assert behaved.map(None, [], ignore, ignore) == []
+    behaved.map(None, orders("plays"), ignore, ignore)
+    assert len(multiprocessing.active_children()) == 1
+
+
+def interrupted_then_endless(directory: str) -> None:
+    """What the next test runs in a process of its own: a round that is interrupted, and one that is never finished."""
+    with ProcessBackend(Game(data_dir=directory), 2, LONG, Misbehaving) as backend:
+        try:
+            backend.map(None, orders("plays", "plays", "sleeps", "sleeps"), announce(2), ignore)
+        except KeyboardInterrupt:
+            print("interrupted with", len(multiprocessing.active_children()), "workers left", flush=True)
+        backend.map(None, orders("plays", "plays", "sleeps", "sleeps"), announce(2), ignore)
+
+
+def announce(count: int) -> Callable[[Played], None]:
+    """Say who the workers are when so many jobs are done."""
+    pids: list[int] = []
+
+    def done(played: Played) -> None:
+        pids.append(played.finished.forced)
+        if len(pids) == count:
+            print(*{child.pid for child in multiprocessing.active_children()}, flush=True)
+
+    return done
+
+
+def test_interrupting_ends_the_workers_and_killing_the_parent_leaves_no_orphan(tmp_path):
+    code = f"from {__name__} import interrupted_then_endless as run; run({str(tmp_path)!r})"
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as parent:
+        first = [int(pid) for pid in parent.stdout.readline().split()]
+        time.sleep(0.2)
+        os.killpg(parent.pid, signal.SIGINT)
+        assert parent.stdout.readline() == "interrupted with 0 workers left\n"
+        second = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(first) == len(second) == 2
+        assert set(first).isdisjoint(second)
+        server = parent_of(second[0])
+        os.kill(parent.pid, signal.SIGKILL)
+        for pid in (*first, *second, server):
+            wait_until(lambda pid=pid: state_of(pid) in (None, "Z"), seconds=10)
+        assert "Traceback" not in parent.stderr.read()
+
+
+def test_backends_are_found_by_name(task, weights):
+    assert usable_cores() == len(os.sched_getaffinity(0))
+    with make_backend("process", GAME) as backend:
+        assert backend.workers == usable_cores()
+    with make_backend("process", GAME, 0) as backend:
+        assert backend.workers == usable_cores()
+    with make_backend("serial", GAME, 1) as backend:
+        assert backend.workers == 1
+    with pytest.raises(UnknownBackend, match="no backend 'proces'; did you mean 'process'"):
+        make_backend("proces", GAME)
+    for name in BACKENDS:
+        with pytest.raises(BadWorkers, match="-1 workers cannot play"):
+            make_backend(name, GAME, -1)
+    with pytest.raises(BadWorkers, match="'serial' has one worker, not 3"):
+        make_backend("serial", GAME, 3)
+
+
+@pytest.mark.parametrize("name", ["serial", "process"])
+def test_a_learned_policy_is_never_played_with_weights_that_nobody_gave(name, task):
+    with make_backend(name, GAME, 1) as backend, pytest.raises(NoWeights, match="policy 'learned' needs the weights"):
+        backend.map(None, jobs_of(task, 1), ignore, ignore)

@@ -1,0 +1,105 @@
+"""Settings of a run: complete on disk, strict when read."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esper.contracts import EsperError
+from esper.environment import find_task
+from esper.rl import RLError
+from esper.runs import PRESETS, InvalidConfig, TrainConfig, find_preset, load_config
+
+
+def written(tmp_path, text):
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_survives_the_file_in_every_setting(tmp_path, name):
+    config = find_preset(name)
+    again = load_config(written(tmp_path, config.to_toml()))
+    assert again == config
+
+
+@given(
+    st.integers(1, 10**6), st.floats(0, 1), st.booleans(), st.sampled_from([0.5, float("inf")]), st.text(max_size=20)
+)
+@settings(max_examples=40, deadline=None)
+def test_any_settings_survive_the_file(tmp_path_factory, rounds, rent, events, target_kl, address):
+    config = TrainConfig(rounds=rounds, rent=rent, events=events, ray_address=address)
+    config = replace(config, ppo=replace(config.ppo, target_kl=target_kl, head_entropy={"op": 2.0}))
+    assert load_config(written(tmp_path_factory.mktemp("config"), config.to_toml())) == config
+
+
+def test_the_file_names_every_setting(tmp_path):
+    text = TrainConfig().to_toml()
+    for name in asdict(TrainConfig()):
+        assert name in text
+
+
+def test_a_file_may_leave_settings_to_the_preset(tmp_path):
+    config = load_config(written(tmp_path, "rounds = 5\n[ppo]\nclip = 0.1\n"), find_preset("quick"))
+    quick = find_preset("quick")
+    assert config == replace(quick, rounds=5, ppo=replace(quick.ppo, clip=0.1))
+
+
+BAD = [
+    ("ronds = 3", r"unknown setting 'ronds'; did you mean 'rounds'\?"),
+    ("[ppo]\nclipp = 0.1", r"\[ppo\] has an unknown setting 'clipp'; did you mean 'clip'\?"),
+    ("rounds = 'many'", "sets rounds to 'many'; give a value of type int"),
+    ("rounds = true", "sets rounds to True; give a value of type int"),
+    ("task = 'digits'", "sets task to 'digits'; give a value of type"),
+    ("backend = 'spark'", "sets backend to 'spark'; give a value of type"),
+    ("ppo = 3", "sets ppo to 3; give a value of type PPOConfig"),
+    ("[ppo]\nlearning_rate = 0.0", "learning_rate = 0.0; give a value from"),
+    ("[ppo]\nhead_entropy = {op = -1.0}", "head_entropy of 'op' = -1.0"),
+    ("rounds = 0", "rounds = 0; give a value from 1"),
+    ("reward = 'twins'", "twin"),
+    ("task = []", "task names nothing"),
+    ("[network]\nmemory = 0", "memory = 0"),
+    ("rounds = ", "is not TOML"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD, ids=[text for text, _ in BAD])
+def test_a_wrong_file_is_refused_with_the_way_out(tmp_path, text, message):
+    with pytest.raises(EsperError, match=message):
+        load_config(written(tmp_path, text))
+
+
+def test_integers_are_good_where_numbers_are_asked_for(tmp_path):
+    assert load_config(written(tmp_path, "rent = 0\n")).rent == 0
+
+
+def test_a_missing_file_is_said():
+    with pytest.raises(InvalidConfig, match="no such file"):
+        load_config(Path("/nowhere/config.toml"))
+
+
+LATER = [
+    ({"task": ("digits-pointwis",)}, "did you mean 'digits-pointwise'"),
+    ({"device": "cuda:99"}, "cannot be used here"),
+    ({"task": ("cifar10",), "data_dir": "/nowhere"}, "."),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), LATER)
+def test_what_would_fail_later_is_found_before_the_first_epoch(change, message):
+    with pytest.raises(EsperError, match=message):
+        replace(TrainConfig(), **change).check()
+
+
+def test_a_factor_for_a_head_that_does_not_exist_is_found_before_the_first_epoch():
+    config = TrainConfig()
+    with pytest.raises(RLError, match="head_entropy names 'blueprnt'"):
+        replace(config, ppo=replace(config.ppo, head_entropy={"blueprnt": 1.0})).check()
+
+
+def test_presets_name_real_tasks():
+    for config in PRESETS.values():
+        assert [find_task(name).name for name in config.task] == list(config.task)

@@ -1,0 +1,297 @@
+"""A run loses nothing: whatever ends it, it can be gone on with, and ends as if nothing had happened."""
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import time
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+import torch
+from rich.console import Console
+
+from esper.contracts import EsperError, Stage, StageChanged
+from esper.rl import BadCheckpoint, load_checkpoint
+from esper.runs import Lines, Quiet, Run, RunDirectory, State, Unwritable
+from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, TRAINING_SEEDS, training_seed
+from esper.telemetry import (
+    EpisodeFinished,
+    EvaluationMade,
+    RoundFinished,
+    RunFinished,
+    RunHalted,
+    RunInterrupted,
+    RunResumed,
+    UpdateMade,
+    effective,
+    read_log,
+)
+from tests.runs.worlds import small_config
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["esper.runs"])
+
+
+def silent():
+    return Quiet(Console(file=StringIO()))
+
+
+def trained(path, config):
+    directory = RunDirectory.create(path, config)
+    run = Run(directory, config, silent())
+    assert run.start() is State.FINISHED
+    return directory, run
+
+
+def weights(directory):
+    return load_checkpoint(directory.saved()[0]).weights
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def go_on(path):
+    """In a process of its own: resume the run in `path`."""
+    directory = RunDirectory.open(path)
+    Run(directory, directory.config(), silent()).resume()
+
+
+def in_process(target, *arguments):
+    process = SERVER.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def test_a_run_plays_updates_evaluates_and_leaves_everything_in_its_directory(tmp_path):
+    """C-runs, C-lifecycle-under-policy."""
+    directory, run = trained(tmp_path / "run", small_config(tmp_path, rounds=4, compare=2))
+    assert sorted(path.name for path in directory.path.iterdir()) == [
+        "checkpoints",
+        "config.toml",
+        "events.jsonl",
+        "run.lock",
+        "status.json",
+    ]
+    assert directory.state() is State.FINISHED
+    records = list(effective(read_log(directory.events_file)))
+    rounds = [each for each in records if isinstance(each.event, RoundFinished)]
+    assert [each.round for each in rounds] == [0, 1, 2, 3]
+    assert sum(isinstance(each.event, UpdateMade) for each in records) == 4
+    assert sum(isinstance(each.event, EvaluationMade) for each in records) == 2
+    assert isinstance(records[-1].event, RunFinished)
+    played = [each.event for each in records if isinstance(each.event, EpisodeFinished)]
+    assert [sum(each.purpose == purpose for each in played) for purpose in ("train", "evaluate", "compare")] == [
+        12,
+        4,
+        8,
+    ]
+    changes = [each.event for each in records if isinstance(each.event, StageChanged)]
+    assert any(change.after is Stage.TRAINING for change in changes)
+    assert run.memory.best_round in {1, 3}
+
+
+def test_the_same_seed_gives_the_same_run_with_and_without_events_and_another_seed_another(tmp_path):
+    """R4-C5: nothing but seed, settings and weights shapes a round; there are no running statistics of observations."""
+    config = small_config(tmp_path)
+    first, _ = trained(tmp_path / "first", config)
+    silent_one, _ = trained(tmp_path / "silent", replace(config, events=False))
+    other, _ = trained(tmp_path / "other", replace(config, seed=1))
+    assert same(weights(first), weights(silent_one))
+    assert not same(weights(first), weights(other))
+    assert not silent_one.events_file.exists()
+
+
+def test_process_workers_give_the_run_of_one_process_bit_for_bit(tmp_path):
+    """R4-H12, R4-H13: an episode shares nothing with another one, so threads and processes cannot matter."""
+    config = small_config(tmp_path)
+    one, _ = trained(tmp_path / "one", config)
+    two, _ = trained(tmp_path / "two", replace(config, backend="process", workers=2))
+    assert same(weights(one), weights(two))
+
+
+def test_a_run_killed_at_twenty_random_moments_ends_as_if_it_never_was(tmp_path):
+    config = small_config(tmp_path, rounds=12, reward="sparse")
+    whole, _ = trained(tmp_path / "whole", config)
+    directory = RunDirectory.create(tmp_path / "killed", config)
+    first = in_process(start_new, directory.path)
+    draw, kills, process = random.Random(0), 0, first
+    wait_for(lambda: directory.saved())
+    while kills < 20 and process.is_alive():
+        process.join(draw.uniform(0.0, 0.4))
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        kills += 1
+        assert directory.state() in {State.KILLED, State.UNKNOWN, State.FINISHED}
+        list(read_log(directory.events_file))
+        process = in_process(go_on, directory.path)
+    process.join(120)
+    assert directory.state() is State.FINISHED
+    assert kills >= 10
+    assert same(weights(directory), weights(whole))
+    finished = [each for each in effective(read_log(directory.events_file)) if isinstance(each.event, RoundFinished)]
+    assert [each.round for each in finished] == list(range(12))
+
+
+def start_new(path):
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the fork server may have been born deaf to it
+    directory = RunDirectory.open(path)
+    Run(directory, directory.config(), silent()).start()
+
+
+def wait_for(happened, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_stop_says_so_and_goes_on_later(tmp_path, number):
+    config = small_config(tmp_path, rounds=400, reward="sparse")
+    directory = RunDirectory.create(tmp_path / "run", config)
+    process = in_process(start_new, directory.path)
+    wait_for(lambda: len(directory.saved()) >= 2)
+    os.kill(process.pid, number)
+    process.join(30)
+    assert process.exitcode == 0
+    assert directory.state() is State.INTERRUPTED
+    assert isinstance(list(read_log(directory.events_file))[-1].event, RunInterrupted)
+    assert not list(directory.checkpoints.glob(".*"))
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path):
+    config = small_config(tmp_path, rounds=4)
+    whole, _ = trained(tmp_path / "whole", config)
+    directory, _ = trained(tmp_path / "run", config)
+    newest = directory.saved()[0]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    said = StringIO()
+    run = Run(directory, config, Quiet(Console(file=said, width=200)))
+    assert run.resume() is State.FINISHED
+    assert f"{newest.name} is damaged and left out" in said.getvalue()
+    resumed = [each.event for each in read_log(directory.events_file) if isinstance(each.event, RunResumed)]
+    assert resumed == [RunResumed("round-00003.pt", (newest.name,))]
+    assert same(weights(directory), weights(whole))
+
+
+def test_a_run_without_any_readable_checkpoint_is_said_to_be_lost(tmp_path):
+    config = small_config(tmp_path)
+    directory, _ = trained(tmp_path / "run", config)
+    for path in directory.saved():
+        path.write_bytes(b"nothing")
+    with pytest.raises(BadCheckpoint, match=r"none of the \d checkpoints .* can be read; start a new run"):
+        Run(directory, config, silent()).resume()
+    assert directory.state() is State.FAILED
+
+
+def test_a_truncated_line_of_events_loses_that_line_only(tmp_path):
+    config = small_config(tmp_path)
+    directory, _ = trained(tmp_path / "run", config)
+    before = len(list(read_log(directory.events_file)))
+    text = directory.events_file.read_bytes()
+    directory.events_file.write_bytes(text[:-10])
+    Run(directory, replace(config, rounds=4), silent()).resume()
+    records = list(read_log(directory.events_file))
+    assert len(records) > before
+    assert [each.round for each in effective(records) if isinstance(each.event, RoundFinished)] == [0, 1, 2, 3]
+
+
+def test_three_updates_without_finite_gradients_halt_the_run_and_keep_the_last_good_checkpoint(tmp_path):
+    config = small_config(tmp_path, rounds=9)
+    directory = RunDirectory.create(tmp_path / "run", config)
+    run = Run(directory, config, silent())
+    run.learner.network.op_head.weight.register_hook(lambda gradient: gradient * float("nan"))
+    assert run.start() is State.HALTED
+    assert directory.state() is State.HALTED
+    assert "not finite" in directory.status().reason
+    assert isinstance(list(read_log(directory.events_file))[-1].event, RunHalted)
+    assert load_checkpoint(directory.saved()[0]).extra["round"] == 2
+    assert all(weight.isfinite().all() for weight in weights(directory).values())
+
+
+def crowded(path, limit):
+    """A disk that takes no file larger than `limit` bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    directory = RunDirectory.open(path)
+    try:
+        Run(directory, directory.config(), silent()).start()
+    except EsperError as error:
+        (path / "said").write_text(f"{type(error).__name__}: {error}")
+
+
+@pytest.mark.parametrize("limit", [20_000, 4_000], ids=["events", "checkpoint"])
+def test_a_full_disk_ends_the_run_with_the_way_on_and_later_it_goes_on(tmp_path, limit):
+    config = small_config(tmp_path, rounds=6)
+    directory = RunDirectory.create(tmp_path / "run", config)
+    process = in_process(crowded, directory.path, limit)
+    process.join(60)
+    said = (directory.path / "said").read_text()
+    assert "cannot be written" in said
+    assert not list(directory.checkpoints.glob(".*"))
+    if directory.saved():
+        Run(directory, config, silent()).resume()
+        assert directory.state() is State.FINISHED
+
+
+def test_a_failing_write_of_a_checkpoint_is_said_with_the_way_on(tmp_path, monkeypatch):
+    config = small_config(tmp_path)
+    directory = RunDirectory.create(tmp_path / "run", config)
+    run = Run(directory, config, silent())
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("esper.runs.loop.save_checkpoint", full)
+    with pytest.raises(Unwritable, match=r"No space left on device.*make room, then 'esper resume"):
+        run.start()
+    assert directory.state() is State.FAILED
+
+
+def test_the_horizon_bootstraps_only_when_asked_and_a_panic_never(tmp_path):
+    """S8-truncation-in-the-loop, R4-H4: the real loop, with the masks and memory that the last action left."""
+    from esper.runs import Job, Player, Purpose
+
+    config = small_config(tmp_path)
+    job = Job(config.task[0], 2**20, "learned", Purpose.TRAIN)
+    settled = Player(config.game()).play(job).sequences
+    player = Player(replace(config, bootstrap_at_horizon=True).game())
+    player.load(Player(config.game())._network.state_dict())
+    expected = player.play(job).sequences
+    assert settled.bootstrap.abs().sum() == 0
+    assert expected.bootstrap[0, -1] != 0
+    assert expected.bootstrap[0, :-1].abs().sum() == 0
+    assert expected.ends[0].tolist() == [False] * 5 + [True]
+
+
+def test_seeds_of_training_evaluation_and_comparison_never_meet():
+    used = {training_seed(run, number, place) for run in range(3) for number in range(20) for place in range(20)}
+    assert len(used) == 1200
+    assert all(seed in TRAINING_SEEDS for seed in used)
+    assert not used & set(EVALUATION_SEEDS)
+    assert not set(EVALUATION_SEEDS) & set(COMPARISON_SEEDS)
+    assert min(EVALUATION_SEEDS) >= 500_000
+
+
+def test_a_mixture_of_tasks_shares_the_episodes_of_a_round(tmp_path):
+    config = small_config(tmp_path, episodes=4)
+    config = replace(config, task=(*config.task, "spirals"), rounds=1)
+    directory, _ = trained(tmp_path / "run", config)
+    played = [each.event for each in read_log(directory.events_file) if isinstance(each.event, EpisodeFinished)]
+    train = [each.task for each in played if each.purpose == "train"]
+    assert train == [config.task[0], "spirals", config.task[0], "spirals"]
+
+
+def test_lines_tell_every_round_with_its_figures(tmp_path):
+    said = StringIO()
+    config = small_config(tmp_path)
+    directory = RunDirectory.create(tmp_path / "run", config)
+    Run(directory, config, Lines(Console(file=said, width=250))).start()
+    text = said.getvalue()
+    assert "round 3/3" in text
+    for word in ("return", "accuracy", "points over twin", "growth", "episodes/s", "entropy", "kl", "left"):
+        assert word in text

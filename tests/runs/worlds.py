@@ -1,0 +1,41 @@
+"""A task that takes milliseconds, as a file that any process can read, and small runs of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from esper.controller import NetworkConfig
+from esper.runs import TrainConfig
+
+TINY = """
+name = "tiny"
+data = "spirals"
+slots = ["layer0", "layer1"]
+horizon = 6
+batch_size = 256
+learning_rate = 0.01
+seed_learning_rate = 0.01
+
+[host]
+kind = "dense"
+widths = [4, 4]
+"""
+
+
+def tiny_task(directory: Path) -> str:
+    path = directory / "tiny.toml"
+    path.write_text(TINY)
+    return str(path)
+
+
+def small_config(directory: Path, **changes) -> TrainConfig:
+    """Three rounds of three episodes, in this process."""
+    config = TrainConfig(
+        task=(tiny_task(directory),),
+        rounds=3,
+        episodes=3,
+        backend="serial",
+        evaluate_every=2,
+        evaluation_episodes=2,
+        network=NetworkConfig(slot=8, trunk=16, memory=16),
+    )
+    return replace(config, **changes)
