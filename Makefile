@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint types format clean
 
 demo: $(VENV)/.has-demo
-	$(BIN)/python examples/grow_digits.py --out out/demo.png
+	rm -rf out/demo
+	$(BIN)/esper train --preset quick --out out/demo
 
 test: $(VENV)/.has-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile

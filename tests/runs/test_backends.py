@@ -35,6 +35,7 @@ from esper.runs.backends import (
     usable_cores,
 )
 from esper.runs.backends import process as process_module
+from esper.runs.backends.crew import Crew, Ready, Worker, WorkerLost
 from esper.telemetry import EpisodeFinished, WorkerReplaced
 
 TASK = """
@@ -397,8 +398,66 @@ class Fatal:
 
 def test_workers_that_cannot_start_are_given_up_with_advice():
     backend = ProcessBackend(GAME, 2, LONG, partial(Quick, Fatal()))
-    with backend, pytest.raises(NoWorkers, match=r"3 workers in a row .* exit code 3; .*__main__"):
+    with backend, pytest.raises(NoWorkers, match=r"3 workers were lost before .* exit code 3; .*__main__"):
         backend.map(None, orders("plays", "plays"), ignore, ignore)
+
+
+class Distant(Worker):
+    """A worker whose death shows only when it owes an answer."""
+
+    def __init__(self) -> None:
+        super().__init__("distant", LONG)
+        self.alive, self.job = True, None
+
+    def call(self) -> None:
+        self.ready = False
+
+    def give(self, weights, job: Job) -> None:
+        self.job = job
+
+    def answer(self):
+        if self.idle:
+            return None
+        if not self.alive:
+            raise WorkerLost("is gone")
+        return Ready() if self.place is None else Quick(GAME).play(self.job)
+
+    def kill(self) -> None:
+        self.alive = False
+
+    def release(self) -> None:
+        pass
+
+
+class DistantCrew(Crew):
+    def _hire(self) -> Worker:
+        self.last = Distant()
+        return self.last
+
+    def _pack(self, weights):
+        return weights
+
+    def _wait(self, workers, seconds: float) -> None:
+        pass
+
+
+def test_an_episode_is_not_handed_from_one_dead_worker_to_the_next():
+    with DistantCrew(30, LONG) as crew:
+        crew.map(None, orders(*["plays"] * 60), ignore, ignore)
+        everybody = list(crew._crew)
+        assert len(everybody) == 30
+        for worker in everybody[:20]:
+            worker.alive = False
+        lost: list[WorkerReplaced] = []
+        assert len(crew.map(None, orders("plays"), ignore, lost.append)) == 1
+
+        def lose_half(_: Played) -> None:
+            for worker in crew._crew[:-1]:
+                worker.alive = False
+
+        lost.clear()
+        assert len(crew.map(None, orders(*["plays"] * 12), lose_half, lost.append)) == 12
+        assert lost
 
 
 def test_closing_ends_idle_workers_within_a_second_and_leaves_none(behaved):
@@ -420,6 +479,7 @@ def test_no_more_workers_are_started_than_there_are_jobs(behaved):
 
 def interrupted_then_endless(directory: str) -> None:
     """What the next test runs in a process of its own: a round that is interrupted, and one that is never finished."""
+    process_module.PRELOADED = (process_module.__name__, "pytest", __name__)
     with ProcessBackend(Game(data_dir=directory), 2, LONG, Misbehaving) as backend:
         try:
             backend.map(None, orders("plays", "plays", "sleeps", "sleeps"), announce(2), ignore)

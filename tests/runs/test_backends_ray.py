@@ -35,6 +35,12 @@ __all__ = ["reference", "task", "weights"]
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="the extra 'ray' is not installed")
 
 
+@pytest.fixture(autouse=True)
+def _not_behind_everybody_else(monkeypatch) -> None:
+    """Ray's workers are the last to get a core of a busy machine, unless told otherwise."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+
+
 class Together(Slow):
     """Begins when another worker begins as well, so that both have work when something happens to one of them."""
 

@@ -78,12 +78,13 @@ class Interface:
         given = info.get("action_mask")
         total = sum(self.sizes)
         flat = np.ones((rows, total), bool) if given is None else np.asarray(given).astype(bool)
+        shape = flat.shape
         if flat.ndim == 1 and rows == 1:
             flat = flat[None]
         if flat.shape != (rows, total):
             wanted = (rows, total) if self.dependent else (total,)
             hint = "" if self.dependent else "; for masks that depend on the first head pass dependent_masks=True"
-            raise WrongShape(f"info['action_mask'] has shape {np.shape(given)}; the action space needs {wanted}{hint}")
+            raise WrongShape(f"info['action_mask'] has shape {shape}; the action space needs {wanted}{hint}")
         result = np.zeros((rows, len(self.sizes), max(self.sizes)), bool)
         ends = np.cumsum(self.sizes)
         for head, (size, end) in enumerate(zip(self.sizes, ends, strict=True)):

@@ -2,13 +2,15 @@
 
 The order of a round is: play all episodes under fixed weights, update, evaluate if it is time, write the checkpoint.
 Nothing that shapes a round comes from anywhere but the checkpoint and the configuration, so a run that is killed and
-resumed ends with the same weights, bit for bit. Observations are not normalised by running statistics: their scales
-are fixed, so what the policy acted on is what the update sees.
+resumed ends with the same weights, bit for bit. The update takes one torch thread, as episodes do: sums over more
+threads end in other last digits. Observations are not normalised by running statistics: their scales are fixed, so what
+the policy acted on is what the update sees.
 """
 
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle
 from pathlib import Path
 
 import torch
@@ -17,8 +19,8 @@ import esper
 from esper.contracts import EsperError, Event
 from esper.controller import ControllerNetwork
 from esper.environment import FIELDS, derive
-from esper.rl import BadCheckpoint, Learner, join, load_checkpoint, restore, save_checkpoint
-from esper.runs.backends import Backend, make_backend
+from esper.rl import BadCheckpoint, Learner, UpdateMetrics, join, load_checkpoint, restore, save_checkpoint
+from esper.runs.backends import Backend, make_backend, one_thread
 from esper.runs.config import TrainConfig
 from esper.runs.directory import RunDirectory, State, Unwritable, status_now
 from esper.runs.interrupts import Interrupts
@@ -81,7 +83,7 @@ class Run:
     def _guarded(self, resume: bool) -> State:
         """Train, and leave a true word about how it ended, whatever happens."""
         log = EventLog(self.directory.events_file) if self.config.events else NullLog()
-        with self.directory.locked(), self.interrupts, log as self.log:
+        with self.directory.locked(), one_thread(), self.interrupts, log as self.log:
             try:
                 state, reason = self._train(resume), None
             except KeyboardInterrupt:
@@ -125,24 +127,23 @@ class Run:
         number, config = self.memory.round, self.config
         self.progress.round_begins(number)
         started = time.perf_counter()
-        jobs = [
-            Job(
-                config.task[place % len(config.task)],
-                training_seed(config.seed, number, place),
-                "learned",
-                Purpose.TRAIN,
-            )
-            for place in range(config.episodes)
-        ]
-        played = self._play(backend, jobs)
-        seconds = time.perf_counter() - started
-        summary = summarise([each.finished for each in played], seconds)
+        tasks = cycle(config.task)
+        seeds = [training_seed(config.seed, number, place) for place in range(config.episodes)]
+        played = self._play(backend, [Job(next(tasks), seed, "learned", Purpose.TRAIN) for seed in seeds])
+        summary = summarise([each.finished for each in played], time.perf_counter() - started)
         self._note(summary)
+        self.progress.round_ends(number, summary, self._learn(played))
+        if (number + 1) % config.evaluate_every == 0 or number + 1 == config.rounds:
+            self._evaluate(backend)
+        self.memory = replace(self.memory, round=number + 1)
+        self._save()
+
+    def _learn(self, played: Sequence[Played]) -> UpdateMetrics:
+        """Update from a round's episodes; halts the run when that has gone wrong too often."""
         started = time.perf_counter()
         rows = join([each.sequences for each in played if each.sequences is not None])
-        metrics = self.learner.update(rows, progress=number / config.rounds)
+        metrics = self.learner.update(rows, progress=self.memory.round / self.config.rounds)
         self._note(update_event(metrics, time.perf_counter() - started))
-        self.progress.round_ends(number, summary, metrics)
         bad = 0 if metrics.finite else self.memory.bad_updates + 1
         if bad >= MAX_BAD_UPDATES:
             raise Halted(
@@ -150,10 +151,7 @@ class Run:
                 "lower ppo.learning_rate, and look at the last rounds with 'esper query'"
             )
         self.memory = replace(self.memory, bad_updates=bad)
-        if (number + 1) % config.evaluate_every == 0 or number + 1 == config.rounds:
-            self._evaluate(backend)
-        self.memory = replace(self.memory, round=number + 1)
-        self._save()
+        return metrics
 
     def _play(self, backend: Backend, jobs: Sequence[Job]) -> list[Played]:
         """All jobs, their events logged as they complete."""

@@ -18,7 +18,7 @@ from esper.runs.backends.backend import (
 from esper.runs.backends.choice import BACKENDS, DEFAULT_TIMEOUT, UnknownBackend, make_backend
 from esper.runs.backends.process import ProcessBackend
 from esper.runs.backends.ray import DifferentVersions, MissingRay, NoCluster, RayBackend
-from esper.runs.backends.serial import SerialBackend
+from esper.runs.backends.serial import SerialBackend, one_thread
 
 __all__ = [
     "BACKENDS",
@@ -38,5 +38,6 @@ __all__ = [
     "UnknownBackend",
     "Weights",
     "make_backend",
+    "one_thread",
     "usable_cores",
 ]

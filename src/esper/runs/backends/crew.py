@@ -13,7 +13,7 @@ from esper.runs.rollout import Job, Played
 from esper.telemetry import WorkerReplaced
 
 ATTEMPTS = 3
-"""How many workers one episode may cost, and how many in a row may be lost before they have played anything."""
+"""How many workers one episode may cost, and how many may be lost unused while no other is at work."""
 
 
 class WorkerLost(Exception):
@@ -53,6 +53,10 @@ class Worker(ABC):
         self.place, self.limit, self.asked = place, limit, time.monotonic()
 
     @abstractmethod
+    def call(self) -> None:
+        """If its death would go unnoticed while it is idle, it must say again that it is ready."""
+
+    @abstractmethod
     def give(self, weights: Any, job: Job) -> None:
         """Hand over a job, and the packed weights unless they are None. May raise `WorkerLost`."""
 
@@ -61,8 +65,12 @@ class Worker(ABC):
         """What it has to say by now, if anything. May raise `WorkerLost`."""
 
     @abstractmethod
-    def end(self) -> None:
-        """Kill it, whatever it does."""
+    def kill(self) -> None:
+        """Let it end at once, whatever it does."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give back what it holds in this process, after it was killed."""
 
 
 class Round:
@@ -99,8 +107,7 @@ class Round:
             raise EpisodeLost(
                 f"the episode of task '{job.task}' with seed {job.seed} lost {ATTEMPTS} workers; "
                 f"the last one {reason}; play it alone with backend 'serial' to see why, "
-                "take fewer workers if memory is short, "
-                "or a longer timeout if episodes are long"
+                "take fewer workers if memory is short, or a longer timeout if episodes are long"
             )
 
 
@@ -122,6 +129,7 @@ class Crew(Closing, ABC):
         parcel = None if weights is None else self._pack(weights)
         for worker in self._crew:
             worker.informed = False
+        self._call_idle()
         try:
             while book.unfinished:
                 self._fill_up(book)
@@ -138,8 +146,10 @@ class Crew(Closing, ABC):
 
     def close(self) -> None:
         """Idle workers and busy ones alike end at once."""
+        for worker in self._crew:
+            worker.kill()
         while self._crew:
-            self._crew.pop().end()
+            self._crew.pop().release()
 
     @abstractmethod
     def _hire(self) -> Worker:
@@ -197,16 +207,27 @@ class Crew(Closing, ABC):
     def _replace(self, book: Round, worker: Worker, reason: str) -> None:
         """A worker that was lost without a job is not that job's fault; the next one takes its place."""
         self._dismiss(worker)
+        self._call_idle()
         if worker.place is not None:
             book.lose(worker, reason, worker.place)
             return
         if book.waiting:
             book.report(worker, reason, book.waiting[0])
         self._useless += not worker.proven
-        if self._useless == ATTEMPTS:
+        if self._useless >= ATTEMPTS and not any(other.ready or other.proven for other in self._crew):
             self._useless = 0
-            raise NoWorkers(f"{ATTEMPTS} workers in a row were lost unused; the last one {reason}; {self.cure}")
+            raise NoWorkers(
+                f"{ATTEMPTS} workers were lost before they played anything; the last one {reason}; {self.cure}"
+            )
+
+    def _call_idle(self) -> None:
+        """So that no episode is handed from one dead worker to the next, and blamed for all of them."""
+        for worker in self._crew:
+            if worker.idle:
+                worker.call()
 
     def _dismiss(self, worker: Worker) -> None:
+        # An interruption from here on must not find it again.
         self._crew.remove(worker)
-        worker.end()
+        worker.kill()
+        worker.release()

@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -38,13 +38,12 @@ class ProcessBackend(Crew):
     def __init__(self, game: Game, workers: int, timeout: float, player: MakePlayer = Player) -> None:
         super().__init__(workers, timeout)
         self._game, self._player = game, player
-        self._context = _context()
+        with _told_as_no_workers():
+            self._context = _context()
 
     def _hire(self) -> Worker:
-        try:
+        with _told_as_no_workers():
             return ProcessWorker(self._context, self._player, self._game)
-        except OSError as error:
-            raise NoWorkers(f"no process can be started ({error}); take fewer workers, or backend 'serial'") from error
 
     def _pack(self, weights: Weights) -> bytes:
         return packed_weights(weights)
@@ -63,14 +62,16 @@ class ProcessWorker(Worker):
         _limit_stalls(self.connection)
         self.process = context.Process(target=serve, args=(theirs, player, game, str(Path.cwd())), daemon=True)
         try:
-            with _born_deaf():
-                self.process.start()
+            self.process.start()
         except BaseException:
             self.connection.close()
             raise
         finally:
             theirs.close()
         super().__init__(f"pid {self.process.pid}", START_LIMIT)
+
+    def call(self) -> None:
+        """Its pipe tells at once when it is dead."""
 
     def give(self, weights: bytes | None, job: Job) -> None:
         try:
@@ -88,9 +89,11 @@ class ProcessWorker(Worker):
             raise WorkerLost(self._fate(None))
         return None
 
-    def end(self) -> None:
-        self.connection.close()
+    def kill(self) -> None:
         self.process.kill()
+
+    def release(self) -> None:
+        self.connection.close()
         self.process.join(STALL_LIMIT)
         if self.process.exitcode is not None:
             self.process.close()
@@ -127,30 +130,32 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
+@contextmanager
+def _told_as_no_workers() -> Iterator[None]:
+    """The system's reasons for not starting a process, in words that say what to do."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        raise NoWorkers(f"no process can be started ({error}); take fewer workers, or backend 'serial'") from error
+
+
 def _context() -> BaseContext:
-    """A server that has imported everything and forks a worker in no time; a fresh interpreter where there is none."""
+    """A server that has imported everything and forks a worker in no time; a fresh interpreter where there is none.
+
+    The server is started now, to import while the caller does other things, and with Ctrl-C blocked for itself and
+    its workers: the parent hears it and ends them. The resource tracker, which is started first, would lift the block.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    return context
-
-
-@contextmanager
-def _born_deaf() -> Iterator[None]:
-    """Children start with Ctrl-C blocked: the parent hears it and ends them. What it misses here, it hears afterwards.
-
-    The resource tracker, which multiprocessing starts first of all, would lift the block.
-    """
-    if os.name != "posix":
-        yield
-        return
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
 
 
 def _limit_stalls(connection: Connection) -> None:

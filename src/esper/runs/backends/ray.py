@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -134,6 +135,10 @@ class RayWorker(Worker):
         self.owed = actor.origin.remote()
         """The reference to its next answer; None if it owes none."""
 
+    def call(self) -> None:
+        self.ready, self.limit, self.asked = False, START_LIMIT, time.monotonic()
+        self.owed = self._actor.origin.remote()
+
     def give(self, weights: Any, job: Job) -> None:
         self.owed = self._actor.play.remote([] if weights is None else [weights], job)
 
@@ -148,8 +153,11 @@ class RayWorker(Worker):
             return Ready()
         return found  # type: ignore[no-any-return]
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self._ray.kill(self._actor)
+
+    def release(self) -> None:
+        self.owed = None
 
     def _fetch(self, answer: Any) -> Any:
         errors = self._ray.exceptions
@@ -225,6 +233,6 @@ def check_origin(worker: Origin) -> None:
 
 
 def _short(error: Exception) -> str:
-    """The last line is the one that says something."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1].strip() if lines else 'no details'}"[:200]
+    """Of ray's long stories the last line tells most, and of that the first sentence."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1].partition('. ')[0]}" if lines else type(error).__name__
