@@ -165,6 +165,11 @@ def test_damaged_files_are_refused_in_one_way_whatever_the_damage(saved, tmp_pat
     with zipfile.ZipFile(saved) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     (pickled,) = (name for name in members if name.endswith("data.pkl"))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, b"." if name == pickled else content)
+    with pytest.raises(BadCheckpoint, match=r"damaged\.pt cannot be read as a checkpoint"):
+        load_checkpoint(path)
     refused = 0
     for _ in range(150):
         bytes_ = bytearray(members[pickled])

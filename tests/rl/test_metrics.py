@@ -1,6 +1,6 @@
 """What an update says of itself: typed, complete, and true."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import NoneType
 from typing import get_args, get_type_hints
 
@@ -102,6 +102,16 @@ def test_worst_head_is_the_one_whose_ratio_left_one_the_furthest(head, push):
     assert metrics.worst_head == [*SIZES][head]
     worst = metrics.heads[metrics.worst_head]
     assert max(worst.highest_ratio, 1 / worst.lowest_ratio) > 10
+
+
+def test_a_ratio_that_fell_counts_as_much_as_one_that_rose():
+    """R1-L4: a hundredth is further from 1 than fifty."""
+    network = small_network()
+    metrics = update(network, rollout(network))
+    fell, rose = HeadMetrics(1, 0.5, 1.0, 0.01, 1.1), HeadMetrics(1, 0.5, 1.0, 0.9, 50.0)
+    assert replace(metrics, heads={"rose": rose, "fell": fell}).worst_head == "fell"
+    vanished = replace(fell, lowest_ratio=0.0)
+    assert replace(metrics, heads={"rose": rose, "vanished": vanished}).worst_head == "vanished"
 
 
 def test_a_head_without_a_choice_has_no_entropy_rather_than_zero():
