@@ -23,6 +23,7 @@ from esper.environment import FIELDS, UnknownTask
 from esper.runs import Game, Job, Played, Player, Purpose, UnknownPolicy
 from esper.runs.backends import (
     BACKENDS,
+    Backend,
     BadWorkers,
     EpisodeFailed,
     EpisodeLost,
@@ -111,7 +112,7 @@ class Misbehaving(Quick):
         if not once or not mark.exists():
             if once:
                 mark.touch()
-            DEEDS[deed]()
+            DEEDS[deed](mark.parent)
         return super().play(job)
 
 
@@ -137,13 +138,21 @@ def raises(error: Exception) -> None:
     raise error
 
 
-DEEDS: dict[str, Callable[[], object]] = {
-    "dies": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "exits": lambda: os._exit(7),
-    "sleeps": lambda: time.sleep(1000),
-    "divides": lambda: 1 / 0,
-    "confuses": lambda: raises(Unpicklable(1, 2)),
-    "plays": lambda: None,
+def wait_until(fact: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+DEEDS: dict[str, Callable[[Path], object]] = {
+    "dies": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "exits": lambda _: os._exit(7),
+    "sleeps": lambda _: time.sleep(1000),
+    "waits": lambda folder: wait_until((folder / "go").exists),
+    "divides": lambda _: 1 / 0,
+    "confuses": lambda _: raises(Unpicklable(1, 2)),
+    "plays": lambda _: None,
 }
 
 
@@ -185,11 +194,17 @@ def orders(*policies: str) -> list[Job]:
     return [Job("no-task", seed, policy, Purpose.TRAIN) for seed, policy in enumerate(policies)]
 
 
-def wait_until(fact: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
+def all_at_work(backend: Backend) -> set[int]:
+    """The processes of the workers, once every one of them has played."""
+    pids: set[int] = set()
+
+    def enough() -> bool:
+        played = backend.map(None, orders(*["plays"] * backend.workers), ignore, ignore)
+        pids.update(each.finished.forced for each in played)
+        return len(pids) == backend.workers
+
+    wait_until(enough)
+    return pids
 
 
 def state_of(pid: int) -> str | None:
@@ -248,28 +263,27 @@ def test_playing_leaves_threads_and_random_numbers_of_the_caller_alone(task, wei
         torch.set_num_threads(before)
 
 
-def test_results_keep_the_order_of_jobs_and_are_reported_as_they_come(behaved):
+def test_results_keep_the_order_of_jobs_and_are_reported_as_they_come(behaved, tmp_path):
     seen, threads = [], set()
 
     def done(played: Played) -> None:
         seen.append(played.job.seed)
         threads.add(threading.current_thread())
+        if len(seen) == 3:
+            (tmp_path / "go").touch()
 
-    behaved.timeout = 1.0
-    lost: list[WorkerReplaced] = []
-    played = behaved.map(None, orders("once sleeps", "plays", "plays", "plays"), done, lost.append)
+    played = behaved.map(None, orders("waits", "plays", "plays", "plays"), done, ignore)
     assert [each.job.seed for each in played] == [0, 1, 2, 3]
     assert seen == [1, 2, 3, 0]
     assert threads == {threading.current_thread()}
-    assert [(event.reason, event.seed) for event in lost] == [("gave no answer within 1 s", 0)]
 
 
 def test_weights_go_once_a_round_to_each_worker_and_all_play_with_one_thread(behaved, weights):
+    pids = all_at_work(behaved)
     for count in (1, 2):
         played = behaved.map(weights, orders(*["plays"] * 8), ignore, ignore)
-        assert {each.finished.epochs for each in played} == {count}
-        assert {each.finished.growth for each in played} == {1}
-        assert len({each.finished.forced for each in played}) == 2
+        assert {(each.finished.epochs, each.finished.growth) for each in played} == {(count, 1)}
+        assert {each.finished.forced for each in played} == pids
 
 
 def test_a_killed_worker_is_replaced_and_the_round_is_the_same(task, weights, reference, tmp_path):
@@ -309,8 +323,7 @@ def test_a_stopped_worker_is_timed_out_and_the_round_is_the_same(task, weights, 
 
 def test_a_worker_that_stops_while_idle_cannot_stop_the_next_round(behaved, weights, monkeypatch):
     monkeypatch.setattr(process_module, "STALL_LIMIT", 1)
-    behaved.map(None, orders("plays", "plays"), ignore, ignore)
-    stopped = multiprocessing.active_children()[0].pid
+    stopped = min(all_at_work(behaved))
     os.kill(stopped, signal.SIGSTOP)
     lost: list[WorkerReplaced] = []
     # Larger than the pipe's room, so that handing it over waits for a reader.
@@ -322,10 +335,9 @@ def test_a_worker_that_stops_while_idle_cannot_stop_the_next_round(behaved, weig
 
 def test_workers_that_die_between_rounds_cost_no_episode_an_attempt(tmp_path):
     with ProcessBackend(Game(data_dir=str(tmp_path)), 4, LONG, Misbehaving) as backend:
-        backend.map(None, orders(*["plays"] * 8), ignore, ignore)
-        for child in multiprocessing.active_children():
-            os.kill(child.pid, signal.SIGKILL)
-            wait_until(lambda child=child: not child.is_alive())
+        for pid in all_at_work(backend):
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda pid=pid: state_of(pid) is None)
         assert len(backend.map(None, orders(*["plays"] * 8), ignore, ignore)) == 8
 
 
@@ -334,7 +346,7 @@ def test_workers_that_die_between_rounds_cost_no_episode_an_attempt(tmp_path):
     [
         ("dies", LONG, "was killed by SIGKILL"),
         ("exits", LONG, "ended with exit code 7"),
-        ("sleeps", 0.5, "gave no answer within 0.5 s"),
+        ("sleeps", 1.0, "gave no answer within 1 s"),
     ],
 )
 def test_an_episode_that_costs_three_workers_is_given_up_by_name(behaved, deed, timeout, reason):

@@ -76,7 +76,6 @@ def test_a_round_outlives_a_machine_of_the_cluster_bit_for_bit(task, weights, re
         cluster.shutdown()
     assert [bits(each) for each in played] == reference
     assert sorted(seen) == list(range(len(reference)))
-    assert len(lost) == 1
     assert f"on node {node.node_id[:8]}" in lost[0].worker
     assert lost[0].reason.startswith("was lost (Actor")
 

@@ -1,0 +1,55 @@
+"""The report on an exam: its rows as CSV and Parquet, what they say as Markdown and as one HTML page."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from esper.runs.directory import Unwritable, write_whole
+from esper.runs.exam.findings import CONTROLS, Terms, find
+from esper.runs.exam.markdown import to_markdown
+from esper.runs.exam.page import to_page
+from esper.runs.exam.row import ExamRow
+from esper.runs.exam.rows_file import BadExam, check_rows, csv_text, read_rows, write_parquet
+from esper.runs.exam.statistics import Bootstrap
+
+__all__ = ["BadExam", "read_rows", "write_report"]
+
+
+def write_report(
+    rows: Sequence[ExamRow],
+    directory: Path,
+    *,
+    rent: float,
+    reference: str,
+    command: str,
+    control: str | None = None,
+) -> None:
+    """Write `exam.csv`, `exam.parquet`, `exam.md` and `exam.html`; every file is the old one or the new, never a part.
+
+    All policies of a task must have been played on the same seeds. `reference` is compared with every other policy.
+    `control` is the policy without growth; if it is not given, the one that is called 'none' or 'no growth'. Nothing
+    is written if the rows are refused.
+    """
+    check_rows(rows)
+    played = {row.policy for row in rows}
+    known = control if control is not None else next((name for name in CONTROLS if name in played), None)
+    findings = find(rows, Terms(rent, reference, known, Bootstrap()), command)
+    texts = {"exam.csv": csv_text(rows, rent), "exam.md": to_markdown(findings), "exam.html": to_page(findings)}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_whole(directory / name, text)
+        _write_whole_parquet(rows, rent, directory / "exam.parquet")
+    except (OSError, duckdb.Error) as error:
+        raise Unwritable(f"the report cannot be written to {directory}: {error}; give another directory") from error
+
+
+def _write_whole_parquet(rows: Sequence[ExamRow], rent: float, path: Path) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write_parquet(rows, rent, part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,52 @@
+"""Networks that do not grow: what a controller's result must be compared with."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from esper.contracts import EsperError
+from esper.environment import Task
+from esper.growth import ConvHost, ConvShape, DenseHost, Fossil, count_parameters, plant
+
+
+class NotWidenable(EsperError):
+    """A host of somebody's own: nobody knows how to make it wider."""
+
+
+def from_scratch(task: Task, fossils: Sequence[Fossil]) -> Task:
+    """The task with the grown architecture as its host, all of it trained from the first epoch on."""
+    return replace(task, build_host=functools.partial(_planted, task.build_host, tuple(fossils)))
+
+
+def _planted(build: Callable[[], nn.Module], fossils: Sequence[Fossil]) -> nn.Module:
+    return plant(build(), fossils)
+
+
+def widened(task: Task, parameters: int) -> Task:
+    """The task with its host widened in all layers alike, to the first width that has at least so many parameters."""
+    build = task.build_host
+    if not isinstance(build, functools.partial) or build.func not in (ConvHost, DenseHost):
+        raise NotWidenable(f"task '{task.name}' has a host of its own; leave out the control 'widened'")
+    low, high = 1.0, 2.0
+    while _size(_wider(build, high)) < parameters:
+        low, high = high, high * 2
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _size(_wider(build, middle)) >= parameters else (middle, high)
+    return replace(task, build_host=_wider(build, high))
+
+
+def _wider(build: "functools.partial[nn.Module]", factor: float) -> "functools.partial[nn.Module]":
+    *before, shape = build.args
+    if isinstance(shape, ConvShape):
+        channels = tuple(round(factor * width) for width in shape.channels)
+        return functools.partial(build.func, *before, replace(shape, channels=channels))
+    return functools.partial(build.func, *before, tuple(round(factor * width) for width in shape))
+
+
+def _size(build: Callable[[], nn.Module]) -> int:
+    with torch.random.fork_rng(devices=[]):
+        return count_parameters(build().parameters())
