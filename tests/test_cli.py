@@ -104,7 +104,8 @@ def test_no_command_shows_all_of_them_and_help_explains_each(capsys):
 def test_help_of_train_names_every_flag_that_people_reach_for_first(capsys):
     main(["train", "--help"])
     text = capsys.readouterr().out
-    for flag in "task preset rounds episodes seed reward backend workers device data-dir out quiet".split():
+    first = "task preset rounds episodes seed reward backend workers device data-dir out quiet"
+    for flag in first.split():
         assert f"--{flag}" in text
 
 

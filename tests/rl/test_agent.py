@@ -19,7 +19,7 @@ from esper.rl import (
     load_checkpoint,
     replay,
 )
-from esper.rl.agent import episode_seed
+from esper.rl.agent import EVALUATION, TRAINING, episode_seed
 from tests.rl.cases import assert_same, everything_of
 from tests.rl.worlds import Bandit, Clock, Unsteady, Walk, Wrong
 
@@ -347,7 +347,7 @@ def test_an_episode_played_with_predict_is_that_of_evaluate():
     agent.learn(64)
     (expected,) = agent.evaluate(1, seed=5)
     env = gymnasium.make("CartPole-v1")
-    observation, _ = env.reset(seed=episode_seed(5, 0))
+    observation, _ = env.reset(seed=episode_seed((EVALUATION, 5), 0))
     state, total, over = None, 0.0, False
     while not over:
         action, state = agent.predict(observation, state)
@@ -379,3 +379,15 @@ def test_the_same_seed_gives_the_same_training_and_another_does_not():
 def test_masks_may_depend_on_the_first_head():
     """The bandit refuses a style that its row forbids."""
     PPO(Bandit, environments=4, steps=32, network=SMALL, dependent_masks=True).learn(256)
+
+
+def test_no_episode_of_evaluation_is_one_of_training():
+    seats = [(TRAINING, seed, place) for seed in range(30) for place in range(8)]
+    train = {episode_seed(seat, episode) for seat in seats for episode in range(9)}
+    held_out = {episode_seed((EVALUATION, seed), 0) for seed in (*range(100), *range(10_000, 10_100))}
+    assert not train & held_out
+
+
+def test_an_environment_instead_of_a_way_to_make_one_is_refused():
+    with pytest.raises(RLError, match="give its registered name, or a function that makes it"):
+        PPO(gymnasium.make("CartPole-v1"))

@@ -54,8 +54,8 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         self.world = world or World()
         self.sink = sink or NullSink()
         splits = self.task.load(None if data_dir is None else Path(data_dir))
-        self._splits = splits.to(torch.device(self.world.compute.device))
-        probe = Episode(self.task, self._splits, 0, self.world)
+        self.splits = splits.to(torch.device(self.world.compute.device))
+        probe = Episode(self.task, self.splits, 0, self.world)
         self._thresholds = self.world.growth_for(self.task).thresholds
         offers = offers_of(probe.snapshot.slots)
         self.codec = ActionCodec(self.task.slots, tuple(offer.name for offer in offers))
@@ -70,10 +70,10 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         """Start the episode of `seed`, or of a seed drawn from the environment's own random numbers."""
         super().reset(seed=seed)
         episode_seed = seed if seed is not None else int(self.np_random.integers(2**31))
-        self.episode = Episode(self.task, self._splits, episode_seed, self.world, self.sink)
+        self.episode = Episode(self.task, self.splits, episode_seed, self.world, self.sink)
         self._twins: tuple[Twin, ...] | None = None
         if needs_twin(self.reward_mode):
-            self._twins = twin_curve(self.task, self._splits, episode_seed, self.world)
+            self._twins = twin_curve(self.task, self.splits, episode_seed, self.world)
         return self._observation(self.episode), {"episode_seed": episode_seed}
 
     def step(self, action: Sequence[int] | Indices) -> tuple[Observation, float, bool, bool, dict[str, Any]]:

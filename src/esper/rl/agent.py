@@ -95,11 +95,15 @@ class Interface:
         return int(choices[0]) + self.first if self.first is not None else choices.numpy().astype(np.int64)
 
 
+TRAINING, EVALUATION = 0, 1
+"""What an episode is for is the first part of its seed, so that no agent is evaluated on what it was trained on."""
+
+
 class Seat:
     """One environment and the episode that is being played in it; can be saved and rebuilt by playing it again."""
 
-    def __init__(self, make: MakeEnv, interface: Interface, seed: int) -> None:
-        self.env, self.interface, self.seed = make(), interface, seed
+    def __init__(self, make: MakeEnv, interface: Interface, stream: tuple[int, ...]) -> None:
+        self.env, self.interface, self.stream = make(), interface, stream
         self.episode = -1
         self.actions: list[list[int]] = []
         self.total = 0.0
@@ -108,7 +112,7 @@ class Seat:
         """Begin the next episode, from a seed of its own."""
         self.episode += 1
         self.actions, self.total = [], 0.0
-        observation, info = self.env.reset(seed=episode_seed(self.seed, self.episode))
+        observation, info = self.env.reset(seed=episode_seed(self.stream, self.episode))
         self._see(observation, info)
 
     def step(self, choices: Tensor) -> tuple[float, bool, bool]:
@@ -136,9 +140,9 @@ class Seat:
         self.vector, self.mask = self.interface.vector(observation), self.interface.mask(info)
 
 
-def episode_seed(seed: int, episode: int) -> int:
+def episode_seed(stream: Sequence[int], episode: int) -> int:
     """A seed for one episode of one environment."""
-    return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0]) & 0x7FFFFFFF
+    return int(np.random.SeedSequence([*stream, episode]).generate_state(1)[0]) & 0x7FFFFFFF
 
 
 def observed(seats: Sequence[Seat]) -> Observation:
@@ -189,6 +193,8 @@ class PPO:
         for name, number, least in (("environments", environments, 1), ("steps", steps, 1), ("seed", seed, 0)):
             if number < least:
                 raise RLError(f"{name} = {number}; give at least {least}")
+        if not isinstance(env, str) and not callable(env):
+            raise RLError(f"env is {env}; give its registered name, or a function that makes it, such as lambda: env")
         self.make: MakeEnv = (lambda: gymnasium.make(env)) if isinstance(env, str) else env
         self.seed, self.rollout_steps = seed, steps
         probe = self.make()
@@ -202,7 +208,7 @@ class PPO:
             )
         self.learner = Learner(self.network, config or PPOConfig(), seed)
         self.generator = torch.Generator().manual_seed(seed + 1)
-        self.seats = [Seat(self.make, self.interface, seed * 1009 + place) for place in range(environments)]
+        self.seats = [Seat(self.make, self.interface, (TRAINING, seed, place)) for place in range(environments)]
         for seat in self.seats:
             seat.restart()
         self.state = self.network.memory.start(environments)
@@ -260,7 +266,7 @@ class PPO:
     def evaluate(self, episodes: int = 20, seed: int = 10_000, greedy: bool = True) -> list[float]:
         """Returns of whole episodes in environments of their own; training goes on unmoved."""
         generator = None if greedy else torch.Generator().manual_seed(seed)
-        seats = [Seat(self.make, self.interface, seed + episode) for episode in range(episodes)]
+        seats = [Seat(self.make, self.interface, (EVALUATION, seed + episode)) for episode in range(episodes)]
         for seat in seats:
             seat.restart()
         state, starts = self.network.memory.start(episodes), torch.ones(episodes, dtype=torch.bool)
@@ -312,7 +318,7 @@ class PPO:
                 f"{path} was saved with {extra.get('settings')}; make the agent with the same, not {settings}"
             )
         generator = generator_in(extra["generator"])
-        seats = [Seat(self.make, self.interface, seat.seed) for seat in self.seats]
+        seats = [Seat(self.make, self.interface, seat.stream) for seat in self.seats]
         for seat, saved in zip(seats, extra["seats"], strict=True):
             seat.rebuild(saved["episode"], saved["actions"], saved["vector"].numpy())
         restore(checkpoint, self.learner)

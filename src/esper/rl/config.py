@@ -45,7 +45,7 @@ class PPOConfig:
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if not low <= value <= high:
+            if not isinstance(value, int | float) or not low <= value <= high:
                 raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
         for name in ("epochs", "minibatches"):
             if getattr(self, name) < 1:

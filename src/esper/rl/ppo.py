@@ -6,13 +6,14 @@ ratio is 1 (to rounding). Rows are never cut into shuffled steps.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from esper.rl.acting import replay
+from esper.rl.acting import Replayed, replay
 from esper.rl.config import PPOConfig
 from esper.rl.gae import advantages, normalised
 from esper.rl.loss import Loss, Targets, ppo_loss
@@ -20,6 +21,8 @@ from esper.rl.metrics import UpdateMetrics, measure
 from esper.rl.network import Network
 from esper.rl.normalise import Moments
 from esper.rl.sequences import Sequences
+
+Replay = Callable[[Network, Sequences, float], Replayed]
 
 
 @dataclass
@@ -46,7 +49,7 @@ class Learner:
         self.counters, self.moments = Counters(), Moments()
         self.generator = torch.Generator().manual_seed(seed)
         self.optimizer = torch.optim.AdamW(_groups(network, config.weight_decay), lr=config.learning_rate, eps=1e-5)
-        self._replay = torch.compile(replay, dynamic=False) if compile else replay
+        self._replay: Replay = _compiled() if compile else replay
 
     def update(self, sequences: Sequences, progress: float = 0.0) -> UpdateMetrics:
         """Learn from one rollout; `progress` from 0 to 1 anneals learning rate and entropy.
@@ -113,6 +116,23 @@ class Learner:
                 continue
             for rows in torch.randperm(sequences.rows, generator=self.generator).tensor_split(parts):
                 yield sequences.take(rows), Targets(*(part[rows] for part in targets))
+
+
+def _compiled() -> Replay:
+    """The replay compiled for fixed shapes; the first failure is reported, and the rest runs uncompiled."""
+    compiled: Replay | None = torch.compile(replay, dynamic=False)
+
+    def run(network: Network, sequences: Sequences, exploration: float) -> Replayed:
+        nonlocal compiled
+        if compiled is not None:
+            try:
+                return compiled(network, sequences, exploration)
+            except Exception as error:
+                warnings.warn(f"torch.compile failed, learning goes on without it: {error}", stacklevel=2)
+                compiled = None
+        return replay(network, sequences, exploration)
+
+    return run
 
 
 def head_norms(network: Network) -> Tensor:

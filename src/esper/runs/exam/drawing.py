@@ -1,7 +1,8 @@
 """The planes of an exam as pictures: a dot per seed, means with intervals, and the front."""
 
 import io
-from typing import TYPE_CHECKING, Literal
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Literal
 
 from esper.runs.exam.findings import Plane, PlaneDot
 from esper.runs.exam.statistics import Estimate
@@ -10,11 +11,11 @@ from esper.runs.exam.wording import with_prefix
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-REFERENCE, CONTROL = "#c8102e", "#1a1a1a"
+REFERENCE, CONTROL = ("#c8102e", "o"), ("#1a1a1a", "s")
 OTHERS = ("#0072b2", "#e69f00", "#009e73", "#8e44ad", "#56b4e9", "#8c564b", "#d55e9e", "#7f7f7f")
-"""Colours that stay apart for the colour-blind; the markers tell apart what the colours do not."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "<", ">")
-STYLE = {
+MARKERS = ("^", "D", "v", "P", "h", "<", "X", ">", "p")
+"""Colours that stay apart for the colour-blind; there are more markers than colours, so pairs repeat late."""
+STYLE: dict[Any, Any] = {
     "font.size": 12,
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
     "svg.fonttype": "path",
@@ -26,7 +27,7 @@ STYLE = {
     "xtick.color": "#444444",
     "ytick.color": "#444444",
 }
-LABEL_LENGTH = 26
+LABEL_LENGTH = 30
 NARROW = 4.0
 """A log axis that spans less than this factor is ticked like a plain one."""
 
@@ -43,10 +44,9 @@ def draw_plane(plane: Plane, kind: Literal["svg", "png"] = "svg") -> bytes | Non
         rows_of_legend = (len(plane.dots) + 2) // 2
         figure = Figure(figsize=(5.6, 4.3 + 0.27 * rows_of_legend), layout="constrained")
         axes = figure.add_subplot()
-        colours = iter(OTHERS * len(plane.dots))
-        for index, dot in enumerate(plane.dots):
-            colour = REFERENCE if dot.is_reference else CONTROL if dot.is_control else next(colours)
-            _draw_dot(axes, dot, colour, MARKERS[index % len(MARKERS)])
+        looks = zip(cycle(OTHERS), cycle(MARKERS), strict=False)
+        for dot in plane.dots:
+            _draw_dot(axes, dot, *(REFERENCE if dot.is_reference else CONTROL if dot.is_control else next(looks)))
         _draw_front(axes, plane)
         _scale(axes, plane)
         axes.set_xlabel(f"{plane.cost} (log scale)" if axes.get_xscale() == "log" else plane.cost)
@@ -62,22 +62,28 @@ def draw_plane(plane: Plane, kind: Literal["svg", "png"] = "svg") -> bytes | Non
 
 def _draw_dot(axes: "Axes", dot: PlaneDot, colour: str, marker: str) -> None:
     accuracies = [100 * each for each in dot.accuracies]
-    axes.scatter(dot.costs, accuracies, s=13, marker=marker, color=colour, alpha=0.28, linewidths=0, zorder=2)
+    axes.scatter(dot.costs, accuracies, s=13, marker=marker, color=colour, alpha=0.33, linewidths=0, zorder=2)
+    mean, order = (dot.cost.value, 100 * dot.accuracy.value), 6 if dot.is_reference else 4
     axes.errorbar(
-        dot.cost.value,
-        100 * dot.accuracy.value,
+        *mean,
         xerr=_arms(dot.cost, 1),
         yerr=_arms(dot.accuracy, 100),
-        marker=marker,
-        markersize=11 if dot.is_reference else 9,
-        markeredgecolor="white",
-        markeredgewidth=1.2,
-        color=colour,
+        fmt="none",
+        ecolor=colour,
         elinewidth=2,
         capsize=3,
+        zorder=order,
+    )
+    axes.plot(
+        *mean,
+        marker=marker,
+        markersize=12.5 if dot.is_reference else 10.5,
+        markeredgecolor="white",
+        markeredgewidth=0.9,
+        color=colour,
         linestyle="none",
         label=_label(dot.policy),
-        zorder=5 if dot.is_reference else 4,
+        zorder=order + 1,
     )
 
 

@@ -117,9 +117,9 @@ def find(rows: Sequence[ExamRow], terms: Terms, command: str) -> Findings:
         sections.append(_section_of_all(of_task, terms))
     return Findings(
         title="Exam: " + ", ".join(tasks),
-        lead=f"{count(len(policies), 'policy', 'policies')} on the same held-out seeds of "
-        f"{count(len(tasks), 'task')}. The reference is {terms.reference}; the control without growth "
-        + (f"is {terms.control}." if terms.control is not None else "was not played."),
+        lead=f"{count(len(policies), 'policy', 'policies')} on the same held-out seeds of {count(len(tasks), 'task')}. "
+        f"Compared with all others: '{terms.reference}'. Control without growth: "
+        + (f"'{terms.control}'." if terms.control is not None else "none was played."),
         command=command,
         sections=tuple(sections),
         notes=_notes(rows, terms),
@@ -254,18 +254,24 @@ def _plane(rows: Sequence[ExamRow], found: Mapping[str, Mapping[Metric, Summary]
                 is_on_front=policy in front,
             )
         )
-    return Plane(COSTS[cost], tuple(dots), _front_in_words(COSTS[cost], means, front))
+    return Plane(COSTS[cost], tuple(dots), _front_in_words(COSTS[cost], means, front, terms.reference))
 
 
-def _front_in_words(cost: str, means: Mapping[str, tuple[float, float]], front: Sequence[str]) -> str:
-    """Who is on the front, and for every other policy who beats it on both sides."""
-    behind = []
+def _front_in_words(cost: str, means: Mapping[str, tuple[float, float]], front: Sequence[str], reference: str) -> str:
+    """Who is on the front, cheapest first, and behind whom everybody else is: the reference, if it is so."""
+    behind: dict[str, list[str]] = {}
     for policy in means:
         better = [other for other in front if dominates(means[other], means[policy])]
         if better:
-            behind.append(f"{policy} (behind {listed(better)})")
-    on_it = f"Accuracy against {cost}: on the front {'is' if len(front) == 1 else 'are'} {listed(front)}"
-    return f"{on_it}, cheapest first; not on it: {'; '.join(behind)}." if behind else f"{on_it}; nobody is behind."
+            behind.setdefault(reference if reference in better else better[-1], []).append(policy)
+    words = [
+        f"Accuracy against {cost}: on the front {'is' if len(front) == 1 else 'are'} {listed(front)}",
+        *(
+            f"behind {listed([better])} {'is' if len(worse) == 1 else 'are'} {listed(worse)}"
+            for better, worse in behind.items()
+        ),
+    ]
+    return "; ".join(words) + "."
 
 
 def _notes(rows: Sequence[ExamRow], terms: Terms) -> tuple[str, ...]:
@@ -292,5 +298,6 @@ def _notes(rows: Sequence[ExamRow], terms: Terms) -> tuple[str, ...]:
         f"Seconds: per episode, wall time. {ABSENT} where there is nothing to divide by.",
         "More accurate on, better score on: on how many of 100 seeds, ties counted half, with Wilson's 95 % interval. "
         "Bold differences have an interval clear of zero; no allowance is made for comparing with several policies.",
-        "The fronts are those of the means: who is not on one is beaten, on average, in accuracy at no more cost.",
+        "The fronts, cheapest first, are those of the means: who is behind another is, on average, no more accurate "
+        "and no cheaper.",
     )

@@ -40,7 +40,7 @@ def _table(table: Table) -> str:
 
 def _cell(cell: Cell) -> str:
     text = f"**{escape(cell.text)}**" if cell.is_strong else escape(cell.text)
-    return f"{text} {escape(cell.interval)}".rstrip()
+    return f"{text} {cell.interval}".rstrip()
 
 
 def _fenced(command: str) -> str:

@@ -28,11 +28,13 @@ table { border-collapse: collapse; width: 100%; font-size: 0.87rem; font-variant
 th, td { padding: 7px 9px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; white-space: normal; line-height: 1.25;
   border-bottom: 2px solid #c9ced4; }
-tbody th { font-weight: 400; white-space: normal; overflow-wrap: anywhere; min-width: 8.5rem; max-width: 16rem; }
+td { line-height: 1.3; }
+tbody th { font-weight: 400; line-height: 1.3; white-space: normal; overflow-wrap: anywhere; min-width: 8.5rem;
+  max-width: 16rem; }
 th:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); padding-left: 0; }
 tbody tr:last-child > * { border-bottom: 0; }
 tbody tr:hover > * { background: #f7f8fa; }
-.interval { color: var(--soft); font-size: 0.92em; }
+.interval { color: var(--soft); font-size: 0.9em; display: block; line-height: 1.2; }
 .planes { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 20px 28px;
   align-items: start; }
 figure { margin: 0; }
@@ -120,7 +122,7 @@ def _figure(plane: Plane, picture: bytes | None) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
+    head = "".join(f'<th scope="col">{escape(name).replace(" %", "&nbsp;%")}</th>' for name in table.header)
     lines = "\n".join(
         f'<tr><th scope="row">{_cell(first)}</th>{"".join(f"<td>{_cell(cell)}</td>" for cell in rest)}</tr>'
         for first, *rest in table.lines

@@ -35,8 +35,8 @@ def _rounded(number: float, digits: int) -> str:
 
 
 def _signed(number: float) -> str:
-    text = _rounded(number, 1)
-    return f"+{text}" if round(number, 1) > 0 else text
+    text = _rounded(number, 2)
+    return f"+{text}" if round(number, 2) > 0 else text
 
 
 def with_prefix(number: float) -> str:
@@ -62,7 +62,12 @@ def count(number: int, one: str, many: str = "") -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """One, two and three."""
+    """The names in a sentence; those that would read as several are quoted.
+
+    >>> listed(["one", "two", "three"]), listed(["one", "two, half"])
+    ('one, two and three', "one and 'two, half'")
+    """
+    names = [repr(name) if "," in name or ";" in name or " and " in name else name for name in names]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
