@@ -492,6 +492,7 @@ def test_no_more_workers_are_started_than_there_are_jobs(behaved):
 def interrupted_then_endless(directory: str) -> None:
     """What the next test runs in a process of its own: a round that is interrupted, and one that is never finished."""
     process_module.PRELOADED = (process_module.__name__, "pytest", __name__)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell runs in the background
     with ProcessBackend(Game(data_dir=directory), 2, LONG, Misbehaving) as backend:
         try:
             backend.map(None, orders("plays", "plays", "sleeps", "sleeps"), announce(2), ignore)

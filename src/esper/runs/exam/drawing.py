@@ -1,6 +1,7 @@
 """The planes of an exam as pictures: a dot per seed, means with intervals, and the front."""
 
 import io
+import warnings
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +19,8 @@ MARKERS = ("^", "D", "v", "P", "h", "<", "X", ">", "p")
 STYLE: dict[Any, Any] = {
     "font.size": 12,
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
+    "text.parse_math": False,  # a policy's name may hold dollars
+    "text.usetex": False,
     "svg.fonttype": "path",
     "svg.hashsalt": "esper exam",
     "axes.spines.top": False,
@@ -40,7 +43,8 @@ def draw_plane(plane: Plane, kind: Literal["svg", "png"] = "svg") -> bytes | Non
     except ImportError:
         return None
     file = io.BytesIO()
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names may be in any script
         rows_of_legend = (len(plane.dots) + 2) // 2
         figure = Figure(figsize=(5.6, 4.3 + 0.27 * rows_of_legend), layout="constrained")
         axes = figure.add_subplot()
@@ -53,9 +57,7 @@ def draw_plane(plane: Plane, kind: Literal["svg", "png"] = "svg") -> bytes | Non
         axes.set_ylabel("test accuracy (%)")
         axes.grid(color="#e6e6e6", linewidth=0.8)
         axes.set_axisbelow(True)
-        legend = figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=11, handletextpad=0.3)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=11, handletextpad=0.3)
         figure.savefig(file, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
     return file.getvalue()
 

@@ -1,18 +1,20 @@
 """The report on an exam: its rows as CSV and Parquet, what they say as Markdown and as one HTML page."""
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
 
+from esper.contracts import nearest
 from esper.runs.directory import Unwritable, write_whole
 from esper.runs.exam.findings import CONTROLS, Terms, find
 from esper.runs.exam.markdown import to_markdown
 from esper.runs.exam.page import to_page
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.rows_file import BadExam, check_rows, csv_text, read_rows, write_parquet
-from esper.runs.exam.statistics import Bootstrap
+from esper.runs.exam.statistics import Bootstrap, UnknownPolicy
 
 __all__ = ["BadExam", "read_rows", "write_report"]
 
@@ -33,9 +35,9 @@ def write_report(
     is written if the rows are refused.
     """
     check_rows(rows)
-    played = {row.policy for row in rows}
-    known = control if control is not None else next((name for name in CONTROLS if name in played), None)
-    findings = find(rows, Terms(rent, reference, known, Bootstrap()), command)
+    if not math.isfinite(rent):
+        raise BadExam(f"the rent must be finite, and is {rent!r}")
+    findings = find(rows, Terms(rent, reference, _control(rows, control), Bootstrap()), command)
     texts = {"exam.csv": csv_text(rows, rent), "exam.md": to_markdown(findings), "exam.html": to_page(findings)}
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -44,6 +46,14 @@ def write_report(
         _write_whole_parquet(rows, rent, directory / "exam.parquet")
     except (OSError, duckdb.Error) as error:
         raise Unwritable(f"the report cannot be written to {directory}: {error}; give another directory") from error
+
+
+def _control(rows: Sequence[ExamRow], given: str | None) -> str | None:
+    """The policy without growth; None if none is given, and none is known by its name."""
+    played = list(dict.fromkeys(row.policy for row in rows))
+    if given is not None and given not in played:
+        raise UnknownPolicy(f"no row is of the control policy '{given}'; {nearest(given, played)}")
+    return given if given is not None else next((name for name in CONTROLS if name in played), None)
 
 
 def _write_whole_parquet(rows: Sequence[ExamRow], rent: float, path: Path) -> None:

@@ -81,10 +81,13 @@ def _mistake_of_name(name: str) -> str:
 
 
 def csv_text(rows: Sequence[ExamRow], rent: float) -> str:
-    """One line per row: all fields, then growth and score. Numbers read back as they were, to the last bit."""
+    """One line per row: all fields, then growth and score. Numbers read back as they were, to the last bit.
+
+    Every name is in quotes: whether one needs them, the writers of Python decide differently from its readers.
+    """
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    text.write(",".join(COLUMNS) + "\n")
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerows(_cells(row, rent) for row in rows)
     return text.getvalue()
 
