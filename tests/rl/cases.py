@@ -12,8 +12,16 @@ INPUTS = 3
 SIZES = {"op": 3, "slot": 2, "style": 4}
 USES = torch.tensor([[True, False, False], [True, True, True], [True, True, False]])
 """Op 0 uses nothing else, op 1 everything, op 2 the slot only."""
-STEADY = PPOConfig(target_kl=math.inf, learning_rate=0.01, final_learning_rate=0.01)
-"""Every pass is made."""
+STEADY = PPOConfig(
+    epochs=6,
+    minibatches=1,
+    smoothing=0.95,
+    max_gradient_norm=0.5,
+    target_kl=math.inf,
+    learning_rate=0.01,
+    final_learning_rate=0.01,
+)
+"""Every pass is made, over all rows at once."""
 
 
 def small_network(seed: int = 0, memory: int = 5, uses: Tensor = USES) -> VectorNetwork:

@@ -24,7 +24,9 @@ from tests.rl.cases import assert_same, everything_of
 from tests.rl.worlds import Bandit, Clock, Unsteady, Walk, Wrong
 
 SMALL = VectorConfig(hidden=6, memory=5, critic=6)
-STEADY = PPOConfig(entropy_weight=0.01, final_entropy_weight=0.01, minibatches=2)
+STEADY = PPOConfig(
+    learning_rate=1e-3, final_learning_rate=1e-3, entropy_weight=0.01, final_entropy_weight=0.01, minibatches=2
+)
 """Nothing anneals, so where training is to end does not matter."""
 
 

@@ -13,14 +13,14 @@ class PPOConfig:
 
     discount: float = 0.99
     """Worth of the next step's return."""
-    smoothing: float = 0.95
+    smoothing: float = 0.98
     """Lambda of the advantage estimate: 0 trusts the critic, 1 trusts what happened."""
-    epochs: int = 6
+    epochs: int = 10
     """Passes over the experience. Each replays whole rows from their stored states, which is right for memory."""
-    minibatches: int = 1
+    minibatches: int = 4
     """Parts of the rows, whole, per pass."""
-    learning_rate: float = 7e-4
-    final_learning_rate: float = 7e-4
+    learning_rate: float = 3e-3
+    final_learning_rate: float = 3e-4
     """Reached at the end of training, on a straight line."""
     clip: float = 0.2
     """How far a head's probability ratio may move the objective."""
@@ -32,9 +32,9 @@ class PPOConfig:
     """Reached at the end of training, on a straight line."""
     head_entropy: Mapping[str, float] = field(default_factory=dict)
     """Factor on the entropy weight for some heads; 1 for those not named."""
-    target_kl: float = 0.03
+    target_kl: float = math.inf
     """An update ends before the step at which the policy would be further from the old one; inf turns it off."""
-    max_gradient_norm: float = 0.5
+    max_gradient_norm: float = 1.0
     weight_decay: float = 1e-4
     """On the critic only: decaying a policy would pull it to uniform."""
     exploration: float = 0.0

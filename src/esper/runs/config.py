@@ -69,6 +69,8 @@ class TrainConfig:
             final_learning_rate=3e-4,
             entropy_weight=0.02,
             final_entropy_weight=0.002,
+            target_kl=0.03,
+            max_gradient_norm=0.5,
             exploration=0.05,
         )
     )
