@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from esper.rl import PPO, VectorConfig
+from esper.rl import PPO, PPOConfig, VectorConfig
 
 EPISODES, FIRST_EPISODE = 20, 10_000
 RESULTS = Path(__file__).parent / "results" / "learning.csv"
@@ -301,13 +301,16 @@ TASKS = {
         100,
         (1_000, 2_000, 5_000),
         {
-            "ours": (Matching, partial(Ours, network=VectorConfig(memory=0))),
-            "MaskablePPO": (Matching, partial(Masked, n_steps=64)),
+            "ours": (
+                Matching,
+                partial(Ours, steps=16, network=VectorConfig(memory=0), config=PPOConfig(discount=0.4)),
+            ),
+            "MaskablePPO": (Matching, partial(Masked, n_steps=64, gamma=0.4)),
         },
     ),
     "recipes": Task(
         100,
-        (50_000, 100_000, 150_000),
+        (20_000, 50_000),
         {
             "ours": (Recipes, partial(Ours, heads=HEADS, dependent_masks=True)),
             "RecurrentPPO": (lambda: SeeMasks(Recipes()), Recurrent),
@@ -402,7 +405,7 @@ def main() -> None:
             for agent in arguments.agents or TASKS[name].players:
                 if agent in TASKS[name].players:
                     rows += run(name, agent, seed)
-    append(rows)
+                    append(rows[-len(TASKS[name].marks) :])
     print(table(rows))
 
 
