@@ -98,7 +98,7 @@ class TrainArguments:
 
     settings: Annotated[TrainConfig, tyro.conf.arg(name="")]
     preset: str = "default"
-    """Where settings start from: quick (about 2 minutes on 2 cores), default, thorough."""
+    """Where settings start from: quick (a few minutes on 2 cores), default (about an hour), thorough."""
     config: Path | None = None
     """A config.toml whose settings replace those of the preset; flags replace both."""
     out: Path | None = None

@@ -129,11 +129,11 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 
 PRESETS: dict[str, TrainConfig] = {
-    "quick": TrainConfig(rounds=8, episodes=12, evaluate_every=4, evaluation_episodes=4, compare=6),
+    "quick": TrainConfig(rounds=4, episodes=12, evaluate_every=4, evaluation_episodes=4, compare=4),
     "default": TrainConfig(),
     "thorough": TrainConfig(rounds=300, episodes=32, evaluate_every=10, evaluation_episodes=24, compare=24),
 }
-"""Configurations by name: about two minutes, twenty minutes and some hours on two cores."""
+"""Configurations by name: a few minutes, about an hour and many hours on two cores."""
 
 
 def find_preset(name: str) -> TrainConfig:
