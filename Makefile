@@ -16,7 +16,7 @@ lint: $(VENV)/.has-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.has-dev $(VENV)/.has-test
+types: $(VENV)/.has-dev $(VENV)/.has-test $(VENV)/.has-benchmark
 	$(BIN)/mypy
 
 format: $(VENV)/.has-dev
