@@ -152,7 +152,7 @@ def test_a_thousand_episodes_do_not_grow_memory():
     before = live_tensors()
     for seed in range(1000):
         play(seed)
-    assert live_tensors() == before
+    assert live_tensors() <= before  # what other tests left may be collected meanwhile
 
 
 @pytest.mark.parametrize(
