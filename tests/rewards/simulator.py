@@ -95,7 +95,12 @@ class Episode:
         blended = [slot for slot, state in self.states.items() if state.schedule.alpha > 0.0]
         sizes = range(len(blended) + 1) if len(blended) <= 4 else (0, len(blended) - 1, len(blended))
         coalitions = itertools.chain.from_iterable(itertools.combinations(blended, size) for size in sizes)
-        return {frozenset(coalition): self.accuracy(coalition) for coalition in coalitions}
+        table = {frozenset(coalition): self.accuracy(coalition) for coalition in coalitions}
+        return {**table, self.kept: self.accuracy(tuple(self.kept))}
+
+    @property
+    def kept(self) -> frozenset[str]:
+        return frozenset(slot for slot, state in self.states.items() if state.stage is Stage.FOSSILIZED)
 
     def accuracy(self, coalition: Sequence[str]) -> float:
         value = self.world.host(self.epoch)
@@ -151,7 +156,8 @@ class Episode:
         self.tick()
         if self.ended is Ending.RUNNING and self.epoch == self.world.horizon:
             self.ended = Ending.TRUNCATED
-        return Transition(before, self.snapshot(), action, table, self.table, twin, self.twin, self.ended)
+        kept_loss = loss_of(self.table[self.kept])
+        return Transition(before, self.snapshot(), action, table, self.table, twin, self.twin, self.ended, kept_loss)
 
     def roll_back(self) -> None:
         self.ended = Ending.TERMINATED

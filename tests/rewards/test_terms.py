@@ -42,6 +42,7 @@ def bounds(config, slots):
         TermName.RATIO_PENALTY: config.ratio_weight,
         TermName.RANSOMWARE: config.ransomware_weight,
         TermName.GAIN_OVER_TWIN: 2 * config.gain_weight,
+        TermName.ACCURACY: config.gain_weight,
         TermName.LOSS_GAIN: 2 * config.loss_weight,
         TermName.RENT: config.rent_weight * math.log(config.growth_limit),
         TermName.SHAPING: slots * config.shaping_weight,

@@ -1,4 +1,7 @@
-"""What a body is worth on a split: loss, accuracy, and the accuracy of every coalition that credit needs."""
+"""What a body is worth on a split: loss, accuracy, and the accuracy of every coalition that credit needs.
+
+The fossils alone are always among them: they are what is delivered in the end.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,11 +23,15 @@ ROWS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`loss` (nats) and `accuracy` (a fraction) of the live network; `table` has the accuracy of each coalition."""
+    """`loss` (nats) and `accuracy` (a fraction) of the live network; `table` has the accuracy of each coalition.
+
+    `kept_loss` is that of the host with its fossils alone.
+    """
 
     loss: float
     accuracy: float
     table: Mapping[Coalition, float]
+    kept_loss: float
 
 
 def coalitions_of(blended: Iterable[SlotId], exact: bool = False) -> list[Coalition]:
@@ -39,14 +46,19 @@ def coalitions_of(blended: Iterable[SlotId], exact: bool = False) -> list[Coalit
 
 def evaluate(body: Body, split: Split, exact: bool = False) -> Evaluation:
     """One evaluation of everything, with a single transfer from the device at the end."""
-    wanted = coalitions_of(body.blended(), exact)
+    kept = frozenset(fossil.slot for fossil in body.fossils())
+    wanted = list(dict.fromkeys([*coalitions_of(body.blended(), exact), kept]))
     hits = torch.zeros(len(wanted), dtype=torch.float64, device=split.x.device)
-    loss = torch.zeros((), dtype=torch.float64, device=split.x.device)
+    losses = torch.zeros(2, dtype=torch.float64, device=split.x.device)
     with evaluating(body):
         for x, y in zip(split.x.split(ROWS_AT_ONCE), split.y.split(ROWS_AT_ONCE), strict=True):
             outputs: dict[Coalition, Tensor] = body.coalition_outputs(wanted, x)
-            loss += nn.functional.cross_entropy(outputs[wanted[0]], y, reduction="sum")
+            losses += torch.stack([_total_loss(outputs[coalition], y) for coalition in (wanted[0], kept)])
             hits += torch.stack([(outputs[coalition].argmax(1) == y).sum() for coalition in wanted])
-    total_loss, *counts = torch.cat([loss[None], hits]).tolist()
-    table = {coalition: count / len(split.x) for coalition, count in zip(wanted, counts, strict=True)}
-    return Evaluation(total_loss / len(split.x), table[wanted[0]], table)
+    live_loss, kept_loss, *shares = (torch.cat([losses, hits]) / len(split.x)).tolist()
+    table = dict(zip(wanted, shares, strict=True))
+    return Evaluation(live_loss, table[wanted[0]], table, kept_loss)
+
+
+def _total_loss(output: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(output, y, reduction="sum")

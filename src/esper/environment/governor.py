@@ -23,9 +23,9 @@ class GovernorConfig:
 
     `learned_share`: the host has learned once its loss fell below this share of the guessing loss.
     `collapsed_share`: it has collapsed when its loss is above this share again and it only guesses.
-    `window`, `sigmas`, `absolute_share`, `relative`, `patience`: it diverges when the loss exceeds the mean of the
-    last `window` losses by `sigmas` standard deviations, by `absolute_share` of the guessing loss and by the factor
-    `relative`, `patience` times running.
+    `window`, `sigmas`, `absolute_share`, `relative`: it diverges when the loss exceeds the mean of the last `window`
+    losses by `sigmas` standard deviations, by `absolute_share` of the guessing loss and by the factor `relative`.
+    `patience`: how many epochs running that must be so; numbers that are not finite are not waited for.
     """
 
     learned_share: float = 0.8
@@ -68,12 +68,16 @@ class Governor:
 
     def check(self, body: Body, loss: float, accuracy: float) -> str | None:
         """What is wrong, in words, or None; then the present state is kept as the last good one."""
-        panic = self._non_finite(body, loss) or self._collapsed(loss, accuracy) or self._diverged(loss)
-        if panic is None and self._strikes == 0:
+        panic = self._non_finite(body, loss)
+        if panic is not None:
+            return panic
+        panic = self._collapsed(loss, accuracy) or self._diverged(loss)
+        self._strikes = 0 if panic is None else self._strikes + 1
+        if panic is None:
             self._recent.append(loss)
             self._best_loss = min(self._best_loss, loss)
             self.remember(body)
-        return panic
+        return panic if self._strikes >= self._config.patience else None
 
     def remember(self, body: Body) -> None:
         """Keep this state, and only this, to come back to."""
@@ -109,7 +113,5 @@ class Governor:
             return None
         mean = fmean(recent)
         margin = max(config.sigmas * pstdev(recent), config.absolute_share * self._guessing_loss)
-        self._strikes = self._strikes + 1 if loss > mean + margin and loss > config.relative * mean else 0
-        if self._strikes < config.patience:
-            return None
-        return f"loss {loss:.3f} is far above its recent mean of {mean:.3f} for {self._strikes} epochs"
+        diverged = loss > mean + margin and loss > config.relative * mean
+        return f"loss {loss:.3f} is far above its recent mean of {mean:.3f}" if diverged else None

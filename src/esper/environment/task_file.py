@@ -13,7 +13,8 @@
     channels = [8, 8, 8]
 
 May be added: `summary`, `blueprints` (a list; all that fit without it), `augment` (true or false),
-`max_gradient_norm`, and for the host `kernel`, `norm` and `pool_after`. A host of kind "dense" has `widths` instead.
+`max_gradient_norm`, `cooldown_share`, and for the host `kernel`, `norm` and `pool_after`. A host of kind "dense" has
+`widths` instead.
 """
 
 from collections.abc import Mapping
@@ -50,6 +51,7 @@ class TaskFile:
     blueprints: tuple[str, ...] | None = None
     augment: bool = False
     max_gradient_norm: float = 1.0
+    cooldown_share: float = 0.4
 
 
 REQUIRED = {
@@ -67,6 +69,7 @@ OPTIONAL = {
     "blueprints": "a list of strings",
     "augment": "true or false",
     "max_gradient_norm": "a number",
+    "cooldown_share": "a number",
 }
 
 HOSTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {

@@ -25,6 +25,7 @@ RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "learning_rate": (1e-7, 10.0),
     "seed_learning_rate": (1e-7, 10.0),
     "max_gradient_norm": (1e-6, 1e6),
+    "cooldown_share": (0.0, 1.0),
 }
 """The least and the most of each number of a task. Where both are integers the number must be one."""
 
@@ -48,7 +49,7 @@ class Task:
     `source` says in words where the data comes from; `load` takes the user's data directory, or None. `build_host`
     draws initial weights from the global random numbers. `blueprints` narrows what may germinate; None allows all
     that fit. `horizon` counts epochs, `batch_size` samples. `augment` crops and flips training images.
-    Gradients are clipped to `max_gradient_norm`.
+    Gradients are clipped to `max_gradient_norm`. Learning rates fall in the last `cooldown_share` of the epochs.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Task:
     seed_learning_rate: float
     augment: bool = False
     max_gradient_norm: float = 1.0
+    cooldown_share: float = 0.4
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", self.name) or self.name.lower().endswith(".toml"):
@@ -169,6 +171,7 @@ def load_task(path: Path) -> Task:
             seed_learning_rate=float(file.seed_learning_rate),
             augment=file.augment,
             max_gradient_norm=float(file.max_gradient_norm),
+            cooldown_share=float(file.cooldown_share),
         )
         _check_fit(source, file.host, file.augment)
         _check_host(built, source)

@@ -53,6 +53,16 @@ class EpochMeasures:
     gradient_norm: float
 
 
+FINAL_RATE = 0.05
+"""What the last epoch's learning rate would be, in units of the first one's, if there were one more."""
+
+
+def rate_at(epoch: int, task: Task) -> float:
+    """The learning rate of an epoch in units of the task's: 1, then falling evenly through the cooldown."""
+    left = 1.0 - epoch / task.horizon
+    return 1.0 if left >= task.cooldown_share else FINAL_RATE + (1.0 - FINAL_RATE) * left / task.cooldown_share
+
+
 class Trainer:
     """Trains one body for one episode."""
 
@@ -71,6 +81,7 @@ class Trainer:
         """One pass over the training data."""
         losses, norms = [], []
         self.body.train()
+        self._set_rates()
         with global_draws_from(self._seed, "noise", self.body.epoch):
             for x, y in self._batches(split):
                 loss_of = partial(nn.functional.cross_entropy, target=y)
@@ -86,6 +97,14 @@ class Trainer:
                 losses.append(loss.detach())
         means = torch.stack([torch.stack(losses).mean(), torch.stack(norms).mean()]).tolist()
         return EpochMeasures(*means)
+
+    def _set_rates(self) -> None:
+        """The host has the first group; every seed has one of its own."""
+        host, *seeds = self.optimizer.param_groups
+        rate = rate_at(self.body.epoch, self._task)
+        host["lr"] = rate * self._task.learning_rate
+        for group in seeds:
+            group["lr"] = rate * self._task.seed_learning_rate
 
     def _batches(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
         for rows in torch.randperm(len(split.x), generator=self._order).split(self._task.batch_size):

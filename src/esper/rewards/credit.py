@@ -39,9 +39,11 @@ def credit(moment: Moment, config: RewardConfig) -> Credit:
 
 
 def payable(moment: Moment, config: RewardConfig) -> float:
-    """The most that all seeds together are paid: their proven gain, and nothing while any is held to ransom."""
+    """The most that all seeds together are paid: what they proved and brought, nothing while any is held to ransom."""
     gain = moment.proven_gain
-    return 0.0 if gain is None or held_to_ransom(moment, config) else max(0.0, gain)
+    if gain is None or held_to_ransom(moment, config):
+        return 0.0
+    return max(0.0, gain if moment.bought is None else min(gain, moment.bought))
 
 
 def held_to_ransom(moment: Moment, config: RewardConfig) -> dict[SlotId, float]:

@@ -21,6 +21,7 @@ class Mode(StrEnum):
     MINIMAL = "minimal"
     LOSS = "loss"
     TWIN = "twin"
+    SOLO = "solo"
 
 
 TERMS_OF: dict[Mode, tuple[TermName, ...]] = {
@@ -48,6 +49,7 @@ TERMS_OF: dict[Mode, tuple[TermName, ...]] = {
     Mode.MINIMAL: (TermName.TERMINAL_OBJECTIVE, TermName.INTERVENTION_COST),
     Mode.LOSS: (TermName.LOSS_GAIN, TermName.RENT, TermName.TERMINATION),
     Mode.TWIN: (TermName.GAIN_OVER_TWIN, TermName.RENT, TermName.TERMINATION),
+    Mode.SOLO: (TermName.ACCURACY, TermName.RENT, TermName.TERMINATION),
 }
 
 

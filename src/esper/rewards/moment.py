@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from esper.contracts import RULES, EsperError, SlotId, Snapshot, nearest
+from esper.contracts import RULES, EsperError, SlotId, Snapshot, Stage, nearest
 from esper.rewards import attribution
 from esper.rewards.attribution import Table
 
@@ -46,12 +46,16 @@ class Twin:
 
 @dataclass(frozen=True)
 class Moment:
-    """One state of an episode, as far as rewards look at it. An empty table means that nothing was evaluated."""
+    """One state of an episode, as far as rewards look at it. An empty table means that nothing was evaluated.
+
+    `kept_loss_nats` is that of the host with its fossils alone; it is asked for at the horizon.
+    """
 
     snapshot: Snapshot
     table: Table
     twin: Twin | None = None
     ending: Ending = Ending.RUNNING
+    kept_loss_nats: float | None = None
 
     def __post_init__(self) -> None:
         _check_fraction("evaluation_accuracy", self.snapshot.host.evaluation_accuracy)
@@ -66,6 +70,19 @@ class Moment:
         return self.ending is not Ending.RUNNING
 
     @cached_property
+    def accuracy(self) -> float | None:
+        """Of the live network; at the horizon of what is delivered, the host with its fossils."""
+        if self.ending is not Ending.TRUNCATED or not self.table:
+            return measured(self.snapshot.host.evaluation_accuracy)
+        fossils = (slot.slot for slot in self.snapshot.slots if slot.stage is Stage.FOSSILIZED)
+        return measured(self.table.get(frozenset(fossils)))
+
+    @property
+    def loss_nats(self) -> float | None:
+        """Of the live network; at the horizon of what is delivered."""
+        return self.kept_loss_nats if self.ending is Ending.TRUNCATED else self.snapshot.host.evaluation_loss
+
+    @cached_property
     def gain(self) -> float | None:
         """What all seeds together gain over all-off."""
         return measured(attribution.gain(self.table)) if self.table else None
@@ -73,6 +90,11 @@ class Moment:
     @cached_property
     def gain_over_twin(self) -> float | None:
         return difference(self.snapshot.host.evaluation_accuracy, self.twin.accuracy if self.twin else None)
+
+    @cached_property
+    def bought(self) -> float | None:
+        """Accuracy above the twin's, of what counts: see `accuracy`."""
+        return difference(self.accuracy, self.twin.accuracy if self.twin else None)
 
     @cached_property
     def proven_gain(self) -> float | None:

@@ -1,6 +1,7 @@
 """What a moment is worth, part by part. Rewards are differences of these, so that they telescope.
 
-Each part has a fixed bound, is 0 where nothing has grown, and takes what was not measured as neither gain nor loss.
+Each part has a fixed bound, is 0 where nothing has grown (`accuracy` alone is not), and takes what was not measured as
+neither gain nor loss. In the last moment only what is delivered earns, the host with its fossils; all seeds pay rent.
 """
 
 import math
@@ -26,12 +27,17 @@ PROGRESS: dict[Stage, tuple[float, float]] = {
 
 def gain_over_twin(moment: Moment, config: RewardConfig) -> float:
     """Accuracy above that of the run without growth."""
-    return config.gain_weight * (moment.gain_over_twin or 0.0)
+    return config.gain_weight * (moment.bought or 0.0)
+
+
+def accuracy(moment: Moment, config: RewardConfig) -> float:
+    """Accuracy as such. No action changes the twin's, so this ranks actions as `gain_over_twin` does."""
+    return config.gain_weight * (moment.accuracy or 0.0)
 
 
 def loss_gain(moment: Moment, config: RewardConfig) -> float:
     """Loss below that of the run without growth, in units of the loss of guessing, within ±1."""
-    gain_nats = difference(moment.twin.loss_nats if moment.twin else None, moment.snapshot.host.evaluation_loss)
+    gain_nats = difference(moment.twin.loss_nats if moment.twin else None, moment.loss_nats)
     return config.loss_weight * bounded((gain_nats or 0.0) / config.baseline_loss_nats)
 
 

@@ -10,7 +10,7 @@ from esper.contracts import Stage
 from esper.rewards import potentials
 from esper.rewards.config import RewardConfig
 from esper.rewards.credit import bounded, payable
-from esper.rewards.moment import Ending, Moment, measured
+from esper.rewards.moment import Ending, Moment
 from esper.rewards.transition import Transition
 
 Potential: TypeAlias = Callable[[Moment, RewardConfig], float]
@@ -25,6 +25,7 @@ class TermName(StrEnum):
     RATIO_PENALTY = "ratio_penalty"
     RANSOMWARE = "ransomware"
     GAIN_OVER_TWIN = "gain_over_twin"
+    ACCURACY = "accuracy"
     LOSS_GAIN = "loss_gain"
     RENT = "rent"
     SHAPING = "shaping"
@@ -97,8 +98,7 @@ def terminal_objective(transition: Transition, config: RewardConfig) -> float:
         return 0.0
     if transition.ending is Ending.TERMINATED:
         return -config.sparse_scale
-    accuracy = measured(transition.after.host.evaluation_accuracy) or 0.0
-    return config.sparse_scale * bounded(accuracy + potentials.rent(transition.end, config))
+    return config.sparse_scale * bounded((transition.end.accuracy or 0.0) + potentials.rent(transition.end, config))
 
 
 def termination(transition: Transition, config: RewardConfig) -> float:
@@ -130,6 +130,7 @@ TERMS: dict[TermName, Term] = {
     TermName.GAIN_OVER_TWIN: _worth(
         ACCURACY, "accuracy above the paired run without growth", potentials.gain_over_twin, True
     ),
+    TermName.ACCURACY: _worth(ACCURACY, "accuracy, the host's own included", potentials.accuracy),
     TermName.LOSS_GAIN: _worth(
         "fraction of the loss of guessing", "loss below the paired run without growth", potentials.loss_gain, True
     ),

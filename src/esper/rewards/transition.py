@@ -13,8 +13,9 @@ class Transition:
     """From the snapshot that was acted on to the one after it.
 
     `action` is what was executed: WAIT if the controller's action was refused. The tables need the full coalition,
-    those that lack one seed, and all-off. The twins are None unless the mode needs them (see `needs_twin`); other
-    modes use them when they are there.
+    those that lack one seed, all-off and, at the horizon, the fossils alone. The twins are None unless the mode needs
+    them (see `needs_twin`); other modes use them when they are there. `kept_loss_after` is the loss (nats) of the host
+    with its fossils alone.
     """
 
     before: Snapshot
@@ -25,6 +26,7 @@ class Transition:
     twin_before: Twin | None = None
     twin_after: Twin | None = None
     ending: Ending = Ending.RUNNING
+    kept_loss_after: float | None = None
 
     def __post_init__(self) -> None:
         before, after = ([slot.slot for slot in snapshot.slots] for snapshot in (self.before, self.after))
@@ -37,7 +39,7 @@ class Transition:
 
     @cached_property
     def end(self) -> Moment:
-        return Moment(self.after, self.table_after, self.twin_after, self.ending)
+        return Moment(self.after, self.table_after, self.twin_after, self.ending, self.kept_loss_after)
 
     @property
     def slots(self) -> tuple[tuple[SlotSnapshot, SlotSnapshot], ...]:
