@@ -26,11 +26,13 @@ from esper.runs import (
     TrainConfig,
     comparison_table,
     draw_run,
+    exam,
     find_preset,
     find_runs,
     load_config,
     narrate_episode,
 )
+from esper.runs.exam import ExamConfig
 from esper.telemetry.query import query
 
 DONE, USER_ERROR, HALTED, INTERRUPTED = 0, 2, 3, 130
@@ -183,7 +185,8 @@ def _play(argv: list[str]) -> int:
         """Play one episode with any policy, told epoch by epoch.
 
         Args:
-            policy: none, random, heuristic, schedule:FILE, the directory of a run, or a checkpoint file.
+            policy: none, random, heuristic, schedule:FILE, a shipped controller such as tamiyo-small, the directory of
+                a run, or a checkpoint file; sampled:CONTROLLER draws its actions.
             task: Name of a task, or a .toml file.
             seed: Of the episode: first weights, data order, and everything that is drawn.
             reward: Reward mode.
@@ -192,6 +195,35 @@ def _play(argv: list[str]) -> int:
         narrate_episode(policy, task, seed, reward, data_dir or None, out)
 
     tyro.cli(play, args=argv, prog="esper play")
+    return DONE
+
+
+@dataclass(frozen=True)
+class ExamArguments:
+    """Play every policy on the same held-out seeds and report with intervals; the same command goes on after Ctrl-C."""
+
+    settings: Annotated[ExamConfig, tyro.conf.arg(name="")]
+    out: Path = Path("exam")
+    """Directory of the rows and the report: new, empty, or that of the same exam."""
+    quiet: bool = False
+    """Say nothing unless something goes wrong."""
+
+
+def _exam(argv: list[str]) -> int:
+    """compare policies on held-out seeds, with intervals"""
+    given = tyro.cli(ExamArguments, args=argv, default=ExamArguments(ExamConfig()), prog="esper exam")
+    given.settings.check()
+    watcher = exam.Bars(out) if out.is_terminal and not given.quiet else exam.Lines(out, given.quiet)
+    sitting = exam.Exam(given.settings, given.out, watcher)
+    try:
+        with watcher:
+            sitting.hold()
+    except KeyboardInterrupt:
+        err.print(f"interrupted; the same command goes on with what is in {given.out}", soft_wrap=True)
+        return INTERRUPTED
+    if not given.quiet:
+        out.print((given.out / "exam.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
+        out.print(f"report: {given.out / 'exam.html'}", soft_wrap=True)
     return DONE
 
 
@@ -385,6 +417,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
     "resume": _resume,
     "play": _play,
+    "exam": _exam,
     "runs": _runs,
     "show": _show,
     "query": _query,

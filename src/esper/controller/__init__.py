@@ -6,11 +6,14 @@ from esper.controller.learned import Learned, load_network, tensors
 from esper.controller.network import ControllerNetwork, InvalidNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision, Policy, decision_for, legal_ops
 from esper.controller.schedule import BadSchedule, Schedule, ScheduledSeed, load_schedule, random_schedule
+from esper.controller.shipped import SHIPPED, DamagedController, shipped_file
 
 __all__ = [
+    "SHIPPED",
     "Arrays",
     "BadSchedule",
     "ControllerNetwork",
+    "DamagedController",
     "Decision",
     "Heuristic",
     "HeuristicConfig",
@@ -30,5 +33,6 @@ __all__ = [
     "load_network",
     "load_schedule",
     "random_schedule",
+    "shipped_file",
     "tensors",
 ]

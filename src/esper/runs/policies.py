@@ -5,7 +5,17 @@ from functools import partial
 from pathlib import Path
 
 from esper.contracts import EsperError, nearest
-from esper.controller import Heuristic, Learned, NoGrowth, Policy, RandomLegal, load_network, load_schedule
+from esper.controller import (
+    SHIPPED,
+    Heuristic,
+    Learned,
+    NoGrowth,
+    Policy,
+    RandomLegal,
+    load_network,
+    load_schedule,
+    shipped_file,
+)
 from esper.environment import FIELDS
 
 CONTROLS: dict[str, Callable[[], Policy]] = {
@@ -15,21 +25,37 @@ CONTROLS: dict[str, Callable[[], Policy]] = {
 }
 """Policies that are not learned."""
 
+SCHEDULE, SAMPLED = "schedule:", "sampled:"
+
 
 class UnknownPolicy(EsperError):
     """Neither a name nor a file."""
 
 
-def find_policy(spec: str, greedy: bool = True) -> Policy:
-    """A control by name, `schedule:FILE`, or the controller of a run directory or a checkpoint file."""
+def find_policy(spec: str) -> Policy:
+    """A control by name, `schedule:FILE`, or a controller: a shipped one, that of a run directory, a checkpoint file.
+
+    Controllers make their likeliest choices; `sampled:CONTROLLER` draws them.
+    """
     if spec in CONTROLS:
         return CONTROLS[spec]()
-    if spec.startswith("schedule:"):
-        return load_schedule(Path(spec.removeprefix("schedule:")))
-    path = Path(spec)
+    file = file_of(spec)
+    if file is None:
+        known = [*CONTROLS, *SHIPPED, "schedule:FILE", "RUN", "CHECKPOINT.pt", "sampled:CONTROLLER"]
+        raise UnknownPolicy(f"no policy '{spec}'; {nearest(spec, known)}, where RUN is a run with a best checkpoint")
+    if spec.startswith(SCHEDULE):
+        return load_schedule(file)
+    return Learned(load_network(file, FIELDS), greedy=not spec.startswith(SAMPLED), name=spec)
+
+
+def file_of(spec: str) -> Path | None:
+    """The file that a policy is read from; None if it is not read from one."""
+    if spec.startswith(SCHEDULE):
+        return Path(spec.removeprefix(SCHEDULE))
+    name = spec.removeprefix(SAMPLED)
+    if name in SHIPPED:
+        return shipped_file(name)
+    path = Path(name)
     if path.is_dir():
         path = path / "checkpoints" / "best.pt"
-    if path.is_file():
-        return Learned(load_network(path, FIELDS), greedy=greedy, name=spec)
-    known = [*CONTROLS, "schedule:FILE", "RUN", "CHECKPOINT.pt"]
-    raise UnknownPolicy(f"no policy '{spec}'; {nearest(spec, known)}, where RUN is a run with a best checkpoint")
+    return path if path.is_file() else None

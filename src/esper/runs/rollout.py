@@ -19,7 +19,7 @@ from esper.controller import (
     Policy,
     tensors,
 )
-from esper.environment import FIELDS, Compute, GrowEnv, World, find_task, stream
+from esper.environment import FIELDS, Compute, GrowEnv, Task, World, find_task, stream
 from esper.rewards import RewardConfig
 from esper.rl import Acted, Buffer, Sequences, State, value_of
 from esper.runs.policies import find_policy
@@ -73,9 +73,9 @@ class Game:
     record: bool = True
     """Whether decisions, rewards and changes of stage are kept as events."""
 
-    def build_env(self, task: str) -> GrowEnv:
+    def build_env(self, task: str | Task) -> GrowEnv:
         """The environment of a task; loads its data."""
-        found = find_task(task)
+        found = find_task(task) if isinstance(task, str) else task
         config = RewardConfig(outcomes=found.classes, discount=self.discount, rent_weight=self.rent)
         return GrowEnv(found, self.reward, config, self.data_dir, World(compute=Compute(device=self.device)))
 
@@ -104,20 +104,28 @@ class Player:
 
     def play(self, job: Job, tape: "Tape | None" = None) -> Played:
         """The whole episode. The same job under the same weights gives the same result in any process."""
-        tape = tape or Tape()
-        env = self.env(job.task)
+        return self.play_in(self.env_for(job), job, tape or Tape())
+
+    def play_in(self, env: GrowEnv, job: Job, tape: "Tape") -> Played:
+        """The whole episode in this environment."""
         env.sink = tape
         sequences, finished = self._episode(env, job, tape)
         return Played(job, finished, tuple(tape.events) if self.game.record else (), sequences)
 
-    def _policy(self, name: str) -> Policy:
-        if name in LEARNED:
-            return Learned(self._network, greedy=name == "greedy", exploration=self.game.exploration, name=name)
-        return find_policy(name)
+    def env_for(self, job: Job) -> GrowEnv:
+        """Where a job is played."""
+        return self.env(job.task)
+
+    def policy_for(self, job: Job) -> Policy:
+        """Who plays a job."""
+        if job.policy in LEARNED:
+            greedy = job.policy == "greedy"
+            return Learned(self._network, greedy=greedy, exploration=self.game.exploration, name=job.policy)
+        return find_policy(job.policy)
 
     def _episode(self, env: GrowEnv, job: Job, tape: "Tape") -> tuple[Sequences | None, EpisodeFinished]:
         started = time.perf_counter()
-        policy, generator = self._policy(job.policy), stream(job.seed, "actions")
+        policy, generator = self.policy_for(job), stream(job.seed, "actions")
         observation, _ = env.reset(seed=job.seed)
         state = policy.start(env.codec)
         row = Row(env.task.horizon, observation, state) if isinstance(policy, Learned) else None

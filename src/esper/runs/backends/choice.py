@@ -1,11 +1,11 @@
 """Backends by name."""
 
 from esper.contracts import EsperError, nearest
-from esper.runs.backends.backend import Backend, BadWorkers, usable_cores
+from esper.runs.backends.backend import Backend, BadWorkers, MakePlayer, usable_cores
 from esper.runs.backends.process import ProcessBackend
 from esper.runs.backends.ray import RayBackend
 from esper.runs.backends.serial import SerialBackend
-from esper.runs.rollout import Game
+from esper.runs.rollout import Game, Player
 
 DEFAULT_TIMEOUT = 600.0
 BACKENDS = ("serial", "process", "ray")
@@ -21,10 +21,12 @@ def make_backend(
     workers: int | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     ray_address: str | None = None,
+    player: MakePlayer = Player,
 ) -> Backend:
     """The backend of that name. Without `workers`, or with 0, it has one per core of the machine or cluster.
 
     A worker that does not answer within `timeout` seconds is replaced. Without `ray_address`, ray runs on this machine.
+    `player` is what a worker plays with.
     """
     if name not in BACKENDS:
         raise UnknownBackend(f"no backend '{name}'; {nearest(name, BACKENDS)}")
@@ -35,7 +37,7 @@ def make_backend(
             raise BadWorkers(
                 f"backend 'serial' has one worker, not {workers}; take backend 'process', or leave workers out"
             )
-        return SerialBackend(game)
+        return SerialBackend(game, player)
     if name == "ray":
-        return RayBackend(game, workers or None, timeout, ray_address or None)
-    return ProcessBackend(game, workers or usable_cores(), timeout)
+        return RayBackend(game, workers or None, timeout, ray_address or None, player)
+    return ProcessBackend(game, workers or usable_cores(), timeout, player)

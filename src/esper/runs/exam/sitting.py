@@ -2,19 +2,51 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
 import torch
 
-from esper.controller import Decision
-from esper.environment import Episode, GrowEnv, Split
+from esper.controller import Decision, NoGrowth, Policy, Schedule
+from esper.environment import Episode, GrowEnv, Split, Task, find_task
 from esper.growth import Fossil, count_flops, count_parameters, evaluating
 from esper.runs.exam.row import ExamRow
+from esper.runs.exam.static import from_scratch, widened
 from esper.runs.rollout import Job, Played, Player, Tape
 
 PASSES = 3
 """A training step counts as three forward passes: one forward, two backward."""
+
+
+class Control(StrEnum):
+    """What a grown network is compared with, by the prefix of its name."""
+
+    SCRATCH = "scratch"
+    """Its final topology, trained from scratch for the same epochs."""
+    WIDENED = "widened"
+    """The host widened to as many parameters."""
+
+
+@dataclass(frozen=True)
+class StaticJob(Job):
+    """A network that does not grow, made after one that did."""
+
+    control: Control
+    fossils: tuple[Fossil, ...]
+    parameters: int
+
+    def build_task(self) -> Task:
+        """The task with that network as its host."""
+        task = find_task(self.task)
+        return from_scratch(task, self.fossils) if self.control is Control.SCRATCH else widened(task, self.parameters)
+
+
+@dataclass(frozen=True)
+class TrialJob(Job):
+    """A schedule on trial, played without a look at the test split."""
+
+    schedule: Schedule
 
 
 @dataclass(frozen=True)
@@ -43,30 +75,39 @@ class Meter(Tape):
 class Examiner(Player):
     """A player that measures what an episode leaves: the network that `harvest()` gives, on the test split."""
 
-    def play(self, job: Job, tape: Tape | None = None) -> Sat:
-        """The whole episode, then the test split, once."""
+    def env_for(self, job: Job) -> GrowEnv:
+        """A static network has an environment of its own, in which nothing is ever grown."""
+        return self.game.build_env(job.build_task()) if isinstance(job, StaticJob) else super().env_for(job)
+
+    def policy_for(self, job: Job) -> Policy:
+        if isinstance(job, StaticJob):
+            return NoGrowth()
+        return job.schedule if isinstance(job, TrialJob) else super().policy_for(job)
+
+    def play_in(self, env: GrowEnv, job: Job, tape: Tape) -> Played:
+        """The whole episode, then the test split, once; a trial goes without."""
+        if isinstance(job, TrialJob):
+            return super().play_in(env, job, tape)
         meter = Meter()
-        played = super().play(job, meter)
-        env = self.env(job.task)
+        played = super().play_in(env, job, meter)
         assert env.episode is not None
-        body = env.episode.body
+        body, test = env.episode.body, env.splits.test
         kept = body.harvest()
-        test = env.splits.test
         row = ExamRow(
             task=job.task,
             policy=job.policy,
             seed=job.seed,
             accuracy=share_right(kept, test),
-            evaluation_accuracy=played.finished.accuracy,
+            evaluation_accuracy=share_right(kept, env.splits.evaluation),
             area=fmean(meter.accuracies),
-            host_parameters=body.host_parameters,
+            host_parameters=find_task(job.task).host_parameters(),
             parameters=count_parameters(kept.parameters()),
             training_flops=meter.flops,
             inference_flops=float(count_flops(kept.eval(), test.x[:1])),
             rollbacks=int(played.finished.panic is not None),
             seconds=played.finished.seconds,
         )
-        return Sat(job, played.finished, played.events, None, row, body.fossils())
+        return Sat(job, played.finished, (), None, row, body.fossils())
 
 
 def epoch_flops(episode: Episode) -> float:

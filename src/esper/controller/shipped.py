@@ -1,0 +1,26 @@
+"""Controllers that come with this package, each checked against its known sum before it is used."""
+
+import hashlib
+from importlib import resources
+from pathlib import Path
+
+from esper.contracts import EsperError
+
+SHIPPED: dict[str, str] = {}
+"""The SHA-256 of each controller's file, by name."""
+
+
+class DamagedController(EsperError):
+    """A file of this package is not what it was."""
+
+
+def shipped_file(name: str) -> Path:
+    """Where the controller of that name lies."""
+    path = Path(str(resources.files("esper.controller") / "shipped" / f"{name}.pt"))
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise DamagedController(f"{path} cannot be read ({error.strerror}); install this package again") from None
+    if found != SHIPPED[name]:
+        raise DamagedController(f"{path} has the SHA-256 {found}, not {SHIPPED[name]}; install this package again")
+    return path
