@@ -41,19 +41,21 @@ class HeuristicConfig:
     than the best before. `max_active`: seeds at a time that are neither fossils nor gone. `last_start`: share of the
     horizon after which nothing germinates.
     `optimism`: what every blueprint is expected to bring at first. `mixing_bonus`: what is expected on top of that from
-    those that mix positions or channels, because the others only rescale what the host has. `cost_weight`: what growing
-    the host by the factor e must bring. `disappointment`: how far an expectation falls when a seed brought nothing.
+    those that mix positions or channels, because the others only rescale what the host has. `seed_size`: logarithm of
+    the factor by which a seed of the right size grows the host. `size_weight`: what is expected less of a seed that is
+    too small or too large, per factor e. `disappointment`: how far an expectation falls when a seed brought nothing.
     """
 
     min_contribution: float = _setting(0.02, -1.0, 1.0)
     patience_holding: int = _count(3, 1)
     min_improvement: float = _setting(0.01, 0.0, 1.0)
-    plateau_epochs: int = _count(3, 1)
-    max_active: int = _count(1, 1)
+    plateau_epochs: int = _count(2, 1)
+    max_active: int = _count(2, 1)
     last_start: float = _setting(0.7, 0.0, 1.0)
     optimism: float = _setting(0.1, 0.0, 1.0)
     mixing_bonus: float = _setting(0.1, 0.0, 1.0)
-    cost_weight: float = _setting(0.08, 0.0, 1.0)
+    seed_size: float = _setting(math.log(2.0), 0.0, 10.0)
+    size_weight: float = _setting(0.08, 0.0, 1.0)
     disappointment: float = _setting(0.2, 0.0, 1.0)
 
     def __post_init__(self) -> None:
@@ -92,7 +94,8 @@ class Sight:
     active: tuple[bool, ...]
     anomaly: tuple[bool, ...]
     expense: tuple[tuple[float | None, ...], ...]
-    """By slot and blueprint: the rent of that seed less the bonus for mixing; None where it does not fit."""
+    """By slot and blueprint: what is expected less for that seed's size, less the bonus for mixing; None where it does
+    not fit."""
 
 
 Step = tuple[Action, HeuristicState]
@@ -153,7 +156,8 @@ class Heuristic:
     def _expenses(self, observation: Arrays) -> tuple[tuple[float | None, ...], ...]:
         offers, place = observation["blueprints"], self._blueprint
         mixes = offers[..., place["kind_mix_space"]] + offers[..., place["kind_mix_channels"]]
-        expense = self.config.cost_weight * offers[..., place["cost"]] - self.config.mixing_bonus * mixes
+        misfit = abs(offers[..., place["cost"]] - self.config.seed_size)
+        expense = self.config.size_weight * misfit - self.config.mixing_bonus * mixes
         return tuple(
             tuple(value if fits else None for value, fits in zip(*row, strict=True))
             for row in zip(expense.tolist(), observation["mask_slot_blueprint"].tolist(), strict=True)
@@ -205,7 +209,7 @@ class Heuristic:
         return None
 
     def _germinate(self, sight: Sight, state: HeuristicState) -> Step | None:
-        """The seed and the place from which most is expected after its expense; of equals the cheapest, the first."""
+        """The seed and the place from which most is expected after its expense; of equals the best fit, the first."""
         on_plateau = state.stale_epochs >= self.config.plateau_epochs
         room = sum(sight.active) < self.config.max_active
         if not (on_plateau and room and sight.progress <= self.config.last_start):

@@ -13,7 +13,8 @@
     channels = [8, 8, 8]
 
 May be added: `summary`, `blueprints` (a list; all that fit without it), `augment` (true or false),
-`max_gradient_norm`, `cooldown_share`, and for the host `kernel`, `norm` and `pool_after`. A host of kind "dense" has
+`max_gradient_norm`, `cooldown_share`, `samples` (rows to train on; all without it), and for the host `kernel`, `norm`
+and `pool_after`. A host of kind "dense" has
 `widths` instead.
 """
 
@@ -52,6 +53,7 @@ class TaskFile:
     augment: bool = False
     max_gradient_norm: float = 1.0
     cooldown_share: float = 0.4
+    samples: int | None = None
 
 
 REQUIRED = {
@@ -70,6 +72,7 @@ OPTIONAL = {
     "augment": "true or false",
     "max_gradient_norm": "a number",
     "cooldown_share": "a number",
+    "samples": "an integer",
 }
 
 HOSTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from esper.contracts import EsperError, SlotId, nearest
-from esper.environment.data import SOURCES, Source, Splits
+from esper.environment.data import SOURCES, Source, Splits, first_rows
 from esper.environment.task_file import InvalidTaskFile, read_task_file
 from esper.growth import ConvHost, ConvShape, DenseHost, count_parameters, graft
 
@@ -28,6 +28,7 @@ RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "cooldown_share": (0.0, 1.0),
 }
 """The least and the most of each number of a task. Where both are integers the number must be one."""
+SAMPLES = (2, 10_000_000)
 
 
 class InvalidTask(EsperError):
@@ -120,6 +121,18 @@ def task_on(source: Source, host: ConvShape | tuple[int, ...], name: str, summar
     )
 
 
+def with_samples(task: Task, samples: int) -> Task:
+    """The task with the first `samples` rows of its data to train on, and a quarter as many to evaluate on."""
+    least, most = SAMPLES
+    if not least <= samples <= most:
+        raise InvalidTask(f"task '{task.name}' has samples {samples}; give an integer from {least:,} to {most:,}")
+    return replace(task, load=partial(_few, task.load, samples))
+
+
+def _few(load: Callable[[Path | None], Splits], samples: int, data_dir: Path | None) -> Splits:
+    return first_rows(load(data_dir), samples)
+
+
 _REGISTRY: dict[str, Task] = {}
 
 Factory = Callable[[], Task]
@@ -173,6 +186,7 @@ def load_task(path: Path) -> Task:
             max_gradient_norm=float(file.max_gradient_norm),
             cooldown_share=float(file.cooldown_share),
         )
+        built = built if file.samples is None else with_samples(built, file.samples)
         _check_fit(source, file.host, file.augment)
         _check_host(built, source)
     except EsperError as error:
@@ -241,7 +255,7 @@ def _fashion() -> Task:
 def _fashion_pointwise() -> Task:
     host = ConvShape((4, 8, 8), kernel=1, pool_after=(0, 1))
     summary = "clothes, 1x1 convolutions: only the pooling sees space"
-    return replace(task_on(FASHION, host, "fashion-pointwise", summary), batch_size=HUB_BATCH_SIZE)
+    return with_samples(replace(task_on(FASHION, host, "fashion-pointwise", summary), batch_size=HUB_BATCH_SIZE), 2_000)
 
 
 @task("cifar10")
