@@ -13,7 +13,8 @@ from esper import __version__
 from esper.cli import COMMANDS, main
 from esper.environment import all_tasks, digits
 from esper.environment.data import _read
-from esper.runs import RunDirectory, State
+from esper.runs import RunDirectory, State, exam
+from esper.runs.exam.ledger import Ledger
 from tests.runs.worlds import tiny_task
 
 QUICK = ["--rounds", "2", "--episodes", "2", "--evaluation-episodes", "1", "--network.memory", "16", "--quiet"]
@@ -76,6 +77,19 @@ BAD_COMMANDS = [
     (["query", "nowhere", "SELECT 1"], "nowhere holds no run"),
     (["play", "--policy", "heuristik"], "no policy 'heuristik'; did you mean 'heuristic'?"),
     (["play", "--task", "digitz"], "no task 'digitz'"),
+    (["exam", "--polcy", "none"], "--policy"),
+    (["exam", "--seeds", "many"], "--seeds"),
+    (["exam", "--backend", "spark"], "spark"),
+    (["exam", "--policy", "heuristik"], "no policy 'heuristik'; did you mean 'heuristic'?"),
+    (["exam", "--policy", "none", "none"], "--policy names 'none' 2 times; name it once"),
+    (["exam", "--policy", "none", "--seeds", "0"], "are not held out from training; give --first-seed and --seeds"),
+    (["exam", "--policy", "none", "--first-seed", "499999"], "within 0 to 499999"),
+    (["exam", "--policy", "search:abc"], "'search:abc' names no number of host trainings; write search:500"),
+    (["exam", "--policy", "search:3"], "a search with 3 host trainings finds nothing; give at least 8"),
+    (["exam", "--policy", "none", "scratch:random"], "'scratch:random' needs 'random' in the same exam"),
+    (["exam", "--policy", "none", "--reference", "nune"], "--reference 'nune' sits no exam; did you mean 'none'?"),
+    (["exam", "--policy", "none", "--task", "digitz"], "no task 'digitz'; did you mean 'digits'?"),
+    (["exam", "--policy", "none", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
     (["checkpoint", "show", "nowhere.pt"], "there is no file nowhere.pt"),
     (["checkpoint", "shew", "nowhere.pt"], "shew"),
 ]
@@ -177,6 +191,75 @@ def test_ctrl_c_finishes_the_write_in_progress_and_says_how_to_go_on(tmp_path):
     assert "Traceback" not in err
     assert run.state() is State.INTERRUPTED
     assert not list(run.checkpoints.glob(".*"))
+
+
+EXAM = ["--policy", "none", "heuristic", "search:8", "scratch:heuristic", "--seeds", "2", "--backend", "serial"]
+
+
+def test_an_exam_is_held_reported_and_not_held_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["exam", "--task", tiny_task(tmp_path), *EXAM, "--out", "exams/one"]
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "search: 8 episodes" in said.out
+    for policy in ("none", "heuristic", "search:8", "scratch:heuristic"):
+        assert policy in said.out
+    assert said.out.endswith("report: exams/one/exam.html\n")
+    assert said.err == ""
+    for name in ("exam.csv", "exam.parquet", "exam.md", "exam.html"):
+        assert (tmp_path / "exams" / "one" / name).stat().st_size > 0
+    assert main(words) == 0
+    assert "6 episodes, 6 of them known" in capsys.readouterr().out
+    assert main([*words, "--rent", "0.1"]) == 2
+    said = capsys.readouterr()
+    assert "esper: OtherExam: exams/one holds an exam of other" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_quiet_exam_says_nothing_and_leaves_its_report(tmp_path, capsys):
+    words = ["--task", tiny_task(tmp_path), "--policy", "none", "--seeds", "1", "--backend", "serial", "--quiet"]
+    assert main(["exam", *words, "--out", str(tmp_path / "exam")]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "")
+    assert (tmp_path / "exam" / "exam.html").exists()
+
+
+def test_an_exam_that_was_interrupted_exits_130_and_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
+    words = ["exam", "--task", tiny_task(tmp_path), *EXAM, "--out", str(tmp_path / "[/b]exam")]
+
+    class Stopped(exam.Lines):
+        def advance(self):
+            super().advance()
+            if self._title.endswith("search:8"):
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exam, "Lines", Stopped)
+        assert main(words) == 130
+    assert capsys.readouterr().err == f"interrupted; the same command goes on with what is in {tmp_path}/[/b]exam\n"
+    assert main(words) == 0
+    assert "6 episodes, 1 of them known" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_an_exam_with_the_way_on_and_rows_that_can_be_read(tmp_path):
+    words = ["exam", "--task", tiny_task(tmp_path), "--policy", "none", "random", "--seeds", "9999", "--workers", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "esper.cli", *words, "--out", str(tmp_path / "exam")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    rows = tmp_path / "exam" / "rows.jsonl"
+    deadline = time.monotonic() + 120
+    while not (rows.exists() and rows.read_bytes().count(b"\n") >= 2) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert f"interrupted; the same command goes on with what is in {tmp_path / 'exam'}" in err
+    assert "Traceback" not in err
+    assert len(Ledger(rows).rows) >= 2
 
 
 def test_a_fresh_process_exits_2_without_a_traceback_and_without_optional_libraries():

@@ -180,7 +180,12 @@ def _play(argv: list[str]) -> int:
     """play one episode and tell what happens, epoch by epoch"""
 
     def play(
-        policy: str = "heuristic", task: str = DEFAULT_TASK, seed: int = 0, reward: str = "twin", data_dir: str = ""
+        policy: str = "heuristic",
+        task: str = DEFAULT_TASK,
+        seed: int = 0,
+        reward: str = "twin",
+        data_dir: str = "",
+        picture: Path | None = None,
     ) -> None:
         """Play one episode with any policy, told epoch by epoch.
 
@@ -191,8 +196,9 @@ def _play(argv: list[str]) -> int:
             seed: Of the episode: first weights, data order, and everything that is drawn.
             reward: Reward mode.
             data_dir: Where data sets lie that are not part of this package.
+            picture: Where to draw the episode, as a PNG.
         """
-        narrate_episode(policy, task, seed, reward, data_dir or None, out)
+        narrate_episode(policy, task, seed, reward, data_dir or None, out, picture)
 
     tyro.cli(play, args=argv, prog="esper play")
     return DONE
@@ -219,11 +225,11 @@ def _exam(argv: list[str]) -> int:
         with watcher:
             sitting.hold()
     except KeyboardInterrupt:
-        err.print(f"interrupted; the same command goes on with what is in {given.out}", soft_wrap=True)
+        err.print(f"interrupted; the same command goes on with what is in {given.out}", markup=False, soft_wrap=True)
         return INTERRUPTED
     if not given.quiet:
         out.print((given.out / "exam.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
-        out.print(f"report: {given.out / 'exam.html'}", soft_wrap=True)
+        out.print(f"report: {given.out / 'exam.html'}", markup=False, soft_wrap=True)
     return DONE
 
 

@@ -1,5 +1,6 @@
 """The rules, one by one on real observations, and all together in the world."""
 
+import math
 from dataclasses import replace
 from statistics import fmean
 
@@ -132,7 +133,7 @@ def test_the_first_slot_that_may_advance_does():
 
 
 def test_a_seed_germinates_once_accuracy_has_been_on_a_plateau():
-    for epochs, op in ((1, Op.WAIT), (3, Op.WAIT), (4, Op.GERMINATE)):
+    for epochs, op in ((1, Op.WAIT), (2, Op.WAIT), (3, Op.GERMINATE)):
         assert op_and_slot(EMPTY, epochs=epochs)[0] is op
 
 
@@ -149,34 +150,57 @@ def test_accuracy_that_was_not_measured_makes_no_plateau():
 
 
 @pytest.mark.parametrize("other", [replace(TRAINED, age=0), LOW], ids=["training", "held"])
-def test_no_seed_germinates_while_another_is_on_its_way(other):
+def test_no_third_seed_germinates_while_two_are_on_their_way(other):
     patient = Heuristic(FIELDS, HeuristicConfig(patience_holding=99))
-    assert op_and_slot(EMPTY, other, epochs=9, policy=patient)[0] is Op.WAIT
-    two = Heuristic(FIELDS, HeuristicConfig(patience_holding=99, max_active=2))
-    assert op_and_slot(EMPTY, other, epochs=4, policy=two) == (Op.GERMINATE, "a")
+    assert op_and_slot(EMPTY, other, other, epochs=9, policy=patient)[0] is Op.WAIT
+    assert op_and_slot(EMPTY, other, epochs=3, policy=patient) == (Op.GERMINATE, "a")
+    one, three = (Heuristic(FIELDS, HeuristicConfig(patience_holding=99, max_active=most)) for most in (1, 3))
+    assert op_and_slot(EMPTY, other, epochs=9, policy=one)[0] is Op.WAIT
+    assert op_and_slot(EMPTY, other, other, epochs=3, policy=three) == (Op.GERMINATE, "a")
 
 
 def test_fossils_do_not_count_as_on_their_way():
-    assert op_and_slot(KEPT, EMPTY, epochs=4) == (Op.GERMINATE, "b")
+    assert op_and_slot(KEPT, KEPT, EMPTY, epochs=3) == (Op.GERMINATE, "c")
 
 
 def test_nothing_germinates_late_or_where_nothing_is_free():
-    assert op_and_slot(EMPTY, epochs=4, epoch=17)[0] is Op.GERMINATE
-    assert op_and_slot(EMPTY, epochs=4, epoch=18)[0] is Op.WAIT
+    assert op_and_slot(EMPTY, epochs=3, epoch=17)[0] is Op.GERMINATE
+    assert op_and_slot(EMPTY, epochs=9, epoch=18)[0] is Op.WAIT
     assert op_and_slot(KEPT, replace(EMPTY, stage=Stage.EMBARGOED), epochs=9)[0] is Op.WAIT
 
 
 # Choosing and learning
 
 
-def test_the_first_seed_is_the_cheapest_that_mixes_where_it_costs_least():
+def test_the_first_seed_mixes_and_comes_closest_to_doubling_the_host_neither_cheapest_nor_largest():
+    """Logarithms of growth: conv_small 0.32 in the narrow slot and 0.90 in the others, conv_light 0.56 and 1.36."""
     action, _ = next_seed(EMPTY, replace(EMPTY, channels=4), EMPTY)
-    assert (action.slot, action.blueprint) == ("b", "conv_small")
+    assert HeuristicConfig().seed_size == math.log(2.0)
+    assert (action.slot, action.blueprint) == ("b", "conv_light")
 
 
-def test_without_the_bonus_the_cheapest_of_all_is_tried_first():
+@pytest.mark.parametrize(
+    ("size", "slot", "blueprint"),
+    [(0.0, "b", "conv_small"), (0.9, "a", "conv_small"), (10.0, "a", "conv_light")],
+    ids=["cheapest", "middling", "largest"],
+)
+def test_the_right_size_is_a_setting(size, slot, blueprint):
+    policy = Heuristic(FIELDS, HeuristicConfig(seed_size=size))
+    action, _ = next_seed(EMPTY, replace(EMPTY, channels=4), EMPTY, policy=policy)
+    assert (action.slot, action.blueprint) == (slot, blueprint)
+
+
+def test_size_without_weight_decides_nothing():
+    policy = Heuristic(FIELDS, HeuristicConfig(size_weight=0.0))
+    action, _ = next_seed(EMPTY, replace(EMPTY, channels=4), policy=policy)
+    assert (action.slot, action.blueprint) == ("a", "conv_small"), "the first of those that mix"
+
+
+def test_without_the_bonus_size_alone_decides():
+    wide = replace(EMPTY, channels=16)
     plain = Heuristic(FIELDS, HeuristicConfig(mixing_bonus=0.0))
-    assert next_seed(EMPTY, policy=plain)[0].blueprint == "norm"
+    assert next_seed(wide)[0].blueprint == "conv_small"
+    assert next_seed(wide, policy=plain)[0].blueprint == "attention", "of size 0.50, conv_small is of 1.90"
 
 
 def test_only_what_fits_the_slot_is_chosen():
@@ -203,7 +227,7 @@ def test_a_seed_pruned_for_an_anomaly_says_nothing_about_its_blueprint():
 def test_a_kept_seed_raises_its_blueprint_by_what_it_contributes():
     plain = Heuristic(FIELDS, HeuristicConfig(mixing_bonus=0.0))
     action, state = next_seed(EMPTY, EMPTY, policy=plain)
-    assert action.blueprint == "norm"
+    assert action.blueprint == "conv_small"
     failed, state = decide(LOW, EMPTY, epochs=3, state=state, policy=plain)
     assert failed.op is Op.PRUNE
     action, state = next_seed(replace(EMPTY, stage=Stage.EMBARGOED), EMPTY, state=state, policy=plain)
@@ -213,7 +237,7 @@ def test_a_kept_seed_raises_its_blueprint_by_what_it_contributes():
     assert kept.op is Op.FOSSILIZE
     assert after.expected[1] == pytest.approx(state.expected[1] + 0.3)
     assert next_seed(EMPTY, KEPT, state=after, policy=plain)[0].blueprint == "attention"
-    assert untaught.blueprint == "norm"
+    assert untaught.blueprint == "conv_small"
 
 
 def test_a_seed_that_somebody_else_planted_teaches_nothing():
@@ -226,7 +250,8 @@ def test_a_seed_that_somebody_else_planted_teaches_nothing():
 
 def test_after_an_inert_seed_it_tries_and_keeps_another():
     task = replace(POINTWISE, horizon=60, blueprints=("inert", "conv_heavy"))
-    turns = [turn.executed for turn in play(GrowEnv(task), Heuristic(FIELDS), 0)]
+    one_at_a_time = Heuristic(FIELDS, HeuristicConfig(max_active=1))
+    turns = [turn.executed for turn in play(GrowEnv(task), one_at_a_time, 0)]
     planted = [action.blueprint for action in turns if action.op is Op.GERMINATE]
     assert planted[:2] == ["inert", "conv_heavy"]
     assert next(action.op for action in turns if action.op in (Op.PRUNE, Op.FOSSILIZE)) is Op.PRUNE
@@ -250,7 +275,9 @@ def test_it_earns_more_than_waiting_on_the_default_task():
         ("min_contribution", 2.0, "min_contribution is 2.0; give a number from -1 to 1"),
         ("patience_holding", 0, "patience_holding is 0; give a number of at least 1"),
         ("last_start", float("nan"), "last_start is nan; give a number from 0 to 1"),
-        ("cost_weight", -0.1, "cost_weight is -0.1"),
+        ("seed_size", -0.1, "seed_size is -0.1; give a number from 0 to 10"),
+        ("size_weight", 1.1, "size_weight is 1.1; give a number from 0 to 1"),
+        ("max_active", 0, "max_active is 0; give a number of at least 1"),
     ],
 )
 def test_a_setting_outside_its_range_is_refused(setting, value, message):

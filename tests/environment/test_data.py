@@ -26,7 +26,7 @@ from esper.environment import (
     hub,
     spirals,
 )
-from esper.environment.data import partition
+from esper.environment.data import first_rows, partition
 
 TINY = replace(CIFAR10, repository="nobody/tiny", config="plain_text", shape=(3, 4, 4))
 GREY = replace(FASHION_MNIST, repository="nobody/grey", shape=(1, 4, 4))
@@ -320,6 +320,31 @@ def test_a_missing_library_is_an_error_that_says_what_to_install(monkeypatch, tm
     for data_dir in (None, tmp_path):
         with pytest.raises(MissingLibrary, match=r'pip install "esper-growth\[data\]"'):
             hub(replace(TINY, repository="nobody/unread"), data_dir)
+
+
+# Parts of a set
+
+
+@pytest.mark.parametrize(("samples", "few"), [(2, 1), (4, 1), (5, 2), (100, 25), (1_000, 250)])
+def test_the_first_rows_are_the_first_and_a_quarter_as_many_to_evaluate_on(samples, few):
+    whole, part = spirals(), first_rows(spirals(), samples)
+    assert (len(part.train.x), len(part.evaluation.x)) == (samples, few)
+    assert torch.equal(part.train.x, whole.train.x[:samples])
+    assert torch.equal(part.train.y, whole.train.y[:samples])
+    assert torch.equal(part.evaluation.x, whole.evaluation.x[:few])
+    assert torch.equal(part.evaluation.y, whole.evaluation.y[:few])
+    assert part.test is whole.test
+
+
+def test_more_rows_than_there_are_give_all_of_them():
+    part = first_rows(spirals(), 10_000)
+    assert all(torch.equal(one, other) for one, other in zip(parts(part), parts(spirals()), strict=True))
+
+
+def test_a_part_is_held_once_and_shares_the_memory_of_the_whole():
+    part = first_rows(spirals(), 64)
+    assert first_rows(spirals(), 64) is part
+    assert part.train.x.data_ptr() == spirals().train.x.data_ptr()
 
 
 # Augmentation

@@ -26,10 +26,13 @@ from esper.environment import (
     digits,
     find_task,
     load_task,
+    spirals,
     task,
     task_on,
 )
 from esper.environment import task_file as task_file_module
+from esper.environment.data import first_rows
+from esper.environment.tasks import _few, with_samples
 from esper.growth import ConvShape
 
 BLOCKS = ("block0", "block1", "block2")
@@ -151,6 +154,10 @@ BAD_VALUES = [
     ("seed_learning_rate", -0.1, "give a number from"),
     ("max_gradient_norm", 0.0, "give a number from"),
     ("max_gradient_norm", inf, "give a number from"),
+    ("cooldown_share", -0.1, "cooldown_share -0.1; give a number from 0.0 to 1.0"),
+    ("cooldown_share", 1.1, "give a number from 0.0 to 1.0"),
+    ("cooldown_share", nan, "give a number from 0.0 to 1.0"),
+    ("cooldown_share", True, "give a number from 0.0 to 1.0"),
 ]
 
 
@@ -158,6 +165,31 @@ BAD_VALUES = [
 def test_a_setting_out_of_range_is_refused(field, value, message):
     with pytest.raises(InvalidTask, match=message):
         replace(find_task("digits"), **{field: value})
+
+
+def test_a_task_on_a_part_of_its_data_is_the_same_task_otherwise():
+    whole = find_task("spirals")
+    part = with_samples(whole, 100)
+    assert replace(part, load=whole.load) == whole
+    splits = part.load(None)
+    assert [len(each.x) for each in (splits.train, splits.evaluation, splits.test)] == [100, 25, 600]
+    assert torch.equal(splits.train.x, spirals().train.x[:100])
+    assert part.load(None) is splits is with_samples(whole, 100).load(None)
+    assert pickle.loads(pickle.dumps(part)).load(None).train.y.tolist() == splits.train.y.tolist()
+
+
+@pytest.mark.parametrize("samples", [1, 0, -5, 10_000_001])
+def test_a_part_that_cannot_be_is_refused(samples):
+    message = f"task 'spirals' has samples {samples}; give an integer from 2 to 10,000,000"
+    with pytest.raises(InvalidTask, match=message):
+        with_samples(find_task("spirals"), samples)
+
+
+def test_only_the_clothes_seen_by_1x1_convolutions_are_few():
+    """2,000 rows of the hub's set; loading it is not needed to see that."""
+    assert {each.name: each.load.args[1] for each in all_tasks() if each.load.func is _few} == {
+        "fashion-pointwise": 2_000
+    }
 
 
 def test_a_registered_task_is_found_and_listed(registry):
@@ -217,6 +249,8 @@ def test_a_file_selects_data_host_slots_and_settings(tmp_path):
         "blueprints": '["norm", "conv_light"]',
         "augment": "true",
         "max_gradient_norm": "2",
+        "cooldown_share": "1",
+        "samples": "200",
     }
     path = write(tmp_path, host, **extras)
     before = torch.get_rng_state()
@@ -234,11 +268,18 @@ def test_a_file_selects_data_host_slots_and_settings(tmp_path):
         seed_learning_rate=0.001,
         augment=True,
         max_gradient_norm=2.0,
+        cooldown_share=1.0,
     )
-    assert found.load(None) is digits()
+    assert found.load(None) is first_rows(digits(), 200)
     assert found.host_parameters() == (4 + 4) + (24 + 6) + 70
     assert found.build_host()[0][3](torch.zeros(1, 4, 8, 8)).shape == (1, 4, 4, 4)
     assert pickle.loads(pickle.dumps(found)) is not None
+
+
+def test_a_file_that_says_no_more_has_all_data_and_the_usual_cooldown(tmp_path):
+    found = load_task(write(tmp_path))
+    assert found.load(None) is digits()
+    assert found.cooldown_share == 0.4
 
 
 def test_a_file_with_a_dense_host_is_read(tmp_path):
@@ -294,6 +335,11 @@ BAD_FILES = [
     ({"learning_rate": "nan"}, CONV, "has learning_rate nan"),
     ({"seed_learning_rate": "inf"}, CONV, "has seed_learning_rate inf"),
     ({"max_gradient_norm": "-1"}, CONV, "has max_gradient_norm -1.0"),
+    ({"cooldown_share": "1.5"}, CONV, "has cooldown_share 1.5; give a number from 0.0 to 1.0"),
+    ({"cooldown_share": '"late"'}, CONV, "'cooldown_share' must be a number, and is 'late'"),
+    ({"samples": "1"}, CONV, "has samples 1; give an integer from 2 to 10,000,000"),
+    ({"samples": "2.0"}, CONV, "'samples' must be an integer, and is 2.0"),
+    ({"samples": "true"}, CONV, "'samples' must be an integer, and is True"),
     ({"slots": "[]"}, CONV, r"has slots \[\]"),
     ({"blueprints": "[]"}, CONV, r"has blueprints \[\]"),
     ({}, {**CONV, "channels": "[]"}, "'host.channels' must be 1 to 64 numbers"),

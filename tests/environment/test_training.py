@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from esper.contracts import WAIT, Action, Op
 from esper.environment import Compute, Episode, GrowEnv, Trainer, UnusableDevice, World, evaluate, training
 from esper.environment.evaluation import ALL_SUBSETS_UP_TO, coalitions_of
+from esper.environment.training import FINAL_RATE, rate_at
 from tests.environment.worlds import POINTWISE, SMALL, grower, play
 
 
@@ -122,6 +124,61 @@ def test_evaluation_in_pieces_is_evaluation_at_once(monkeypatch):
     pieces = evaluate(body, SMALL.evaluation)
     assert pieces.accuracy == whole.accuracy
     assert pieces.loss == pytest.approx(whole.loss, rel=1e-6)
+
+
+# The learning rate
+
+
+@pytest.mark.parametrize("share", [0.05, 0.4, 1.0])
+@pytest.mark.parametrize("horizon", [1, 6, 25, 1_000])
+def test_the_rate_is_1_then_falls_strictly_through_the_cooldown_and_never_reaches_0(horizon, share):
+    task = replace(POINTWISE, horizon=horizon, cooldown_share=share)
+    rates = [rate_at(epoch, task) for epoch in range(horizon + 1)]
+    start = (1.0 - share) * horizon
+    for epoch, (rate, following) in enumerate(pairwise(rates)):
+        if epoch <= start - 1e-9:
+            assert rate == 1.0
+        if epoch > start + 1e-9:
+            assert following < rate < 1.0
+    assert rates[0] == 1.0
+    assert rates[-1] == pytest.approx(FINAL_RATE)
+    assert min(rates) > 0.0
+
+
+def test_the_rate_falls_evenly():
+    task = replace(POINTWISE, horizon=10, cooldown_share=0.4)
+    rates = [rate_at(epoch, task) for epoch in range(11)]
+    assert rates == pytest.approx([1.0] * 7 + [0.7625, 0.525, 0.2875, 0.05])
+
+
+def test_without_a_cooldown_the_rate_stays_1():
+    task = replace(POINTWISE, horizon=25, cooldown_share=0.0)
+    assert [rate_at(epoch, task) for epoch in range(26)] == [1.0] * 26
+
+
+def test_every_group_has_the_rate_of_its_epoch_also_that_of_a_seed_born_in_the_cooldown():
+    task = replace(POINTWISE, horizon=8, cooldown_share=0.5, learning_rate=0.02, seed_learning_rate=0.005)
+    episode = Episode(task, SMALL, 0, World())
+    births = {1: ("block1", "conv_light"), 6: ("block2", "norm")}
+    groups = []
+    for epoch in range(task.horizon):
+        slot, seed = births.get(epoch, (None, None))
+        episode.step(WAIT if slot is None else Action(Op.GERMINATE, slot, blueprint=seed))
+        host, *seeds = [group["lr"] for group in episode.trainer.optimizer.param_groups]
+        assert host == pytest.approx(0.02 * rate_at(epoch, task))
+        assert seeds == pytest.approx([0.005 * rate_at(epoch, task)] * len(seeds))
+        groups.append(len(seeds))
+    assert groups == [0, 1, 1, 1, 1, 1, 2, 2]
+
+
+def test_the_cooldown_is_what_the_weights_are_moved_by():
+    """Where the rates have not fallen yet, nothing differs; afterwards everything does."""
+    curves = []
+    for share in (0.5, 0.0):
+        episode = Episode(replace(POINTWISE, horizon=8, cooldown_share=share), SMALL, 0, World())
+        curves.append([episode.step(WAIT).evaluation.loss for _ in range(8)])
+    assert curves[0][:5] == curves[1][:5]
+    assert all(one != other for one, other in zip(curves[0][5:], curves[1][5:], strict=True))
 
 
 def test_the_trainer_is_the_only_one_with_an_optimiser():

@@ -288,7 +288,7 @@ def test_a_mixture_of_tasks_shares_the_episodes_of_a_round(tmp_path):
 
 def test_lines_tell_every_round_with_its_figures(tmp_path):
     said = StringIO()
-    config = small_config(tmp_path)
+    config = small_config(tmp_path, reward="twin")
     directory = RunDirectory.create(tmp_path / "run", config)
     Run(directory, config, Lines(Console(file=said, width=250))).start()
     text = said.getvalue()

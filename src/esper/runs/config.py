@@ -31,8 +31,8 @@ class TrainConfig:
     """Episodes per round."""
     seed: int = 0
     """Of the whole run: first weights, episodes, and everything that is drawn."""
-    reward: str = "twin"
-    """Reward mode: shaped, simplified, sparse, minimal, loss or twin."""
+    reward: str = "solo"
+    """Reward mode: shaped, simplified, sparse, minimal, loss, twin or solo."""
     rent: float = 0.08
     """Accuracy that growing by a factor e must bring to pay."""
     backend: Literal["serial", "process", "ray"] = "process"
@@ -63,8 +63,8 @@ class TrainConfig:
         default_factory=lambda: PPOConfig(
             discount=1.0,
             smoothing=0.95,
-            epochs=6,
-            minibatches=1,
+            epochs=10,
+            minibatches=2,
             learning_rate=1e-3,
             final_learning_rate=3e-4,
             entropy_weight=0.02,

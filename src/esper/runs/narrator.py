@@ -1,5 +1,9 @@
 """One episode, told epoch by epoch."""
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from rich.console import Console
 
 from esper.contracts import (
@@ -10,6 +14,10 @@ from esper.contracts import (
     RewardHackingSuspected,
     StageChanged,
 )
+from esper.controller import Decision
+from esper.environment import GrowEnv, twin_curve
+from esper.runs.backends import one_thread
+from esper.runs.episode_picture import EpisodeStory, draw_episode
 from esper.runs.policies import find_policy
 from esper.runs.rollout import Game, Job, Player, Purpose, Tape
 from esper.telemetry import DecisionMade, EpisodeFinished, RewardPaid, RolledBack
@@ -21,8 +29,16 @@ class Narrator(Tape):
     def __init__(self, console: Console, horizon: int) -> None:
         super().__init__()
         self.console, self.horizon = console, horizon
+        self.alphas: list[dict[str, float]] = []
         self._aside: list[str] = []
-        self._decision = ""
+        self._decision = self._twin = ""
+
+    def narrate(self, env: GrowEnv, decision: Decision, forced: bool, reward: float, info: Mapping[str, Any]) -> None:
+        """Also keeps the alpha of every slot, and what the twin has come to."""
+        assert env.episode is not None
+        self._twin = "" if env.twin_accuracy is None else f" ({env.twin_accuracy:5.1%} without growth)"
+        self.alphas.append({slot.slot: slot.alpha for slot in env.episode.snapshot.slots})
+        super().narrate(env, decision, forced, reward, info)
 
     def write(self, event: Event) -> None:
         """Decisions wait for the reward of their epoch; what happened in between is told below it."""
@@ -31,8 +47,8 @@ class Narrator(Tape):
             self._decision = _decided(event)
         elif isinstance(event, RewardPaid):
             self.console.print(
-                f"epoch {event.epoch + 1:>3}/{self.horizon}  {self._decision:<46}  accuracy {event.accuracy:6.1%}  "
-                f"growth x{event.growth:<5.1f} reward {event.total:+.3f}",
+                f"epoch {event.epoch + 1:>3}/{self.horizon}  {self._decision:<46}  accuracy {event.accuracy:6.1%}"
+                f"{self._twin}  growth x{event.growth:<5.1f} reward {event.total:+.3f}",
                 soft_wrap=True,
             )
             for line in self._aside:
@@ -43,21 +59,38 @@ class Narrator(Tape):
 
 
 def narrate_episode(
-    policy: str, task: str, seed: int, reward: str, data_dir: str | None, console: Console
+    policy: str,
+    task: str,
+    seed: int,
+    reward: str,
+    data_dir: str | None,
+    console: Console,
+    picture: Path | None = None,
 ) -> EpisodeFinished:
-    """Play and print one episode; returns how it ended."""
+    """Play and print one episode, draw it to `picture` if that is given, and return how it ended."""
     find_policy(policy)  # say what is wrong with it before the data is loaded
     player = Player(Game(reward=reward, data_dir=data_dir))
     horizon = player.env(task).task.horizon
     console.print(f"{policy} plays {task}, seed {seed}, {horizon} epochs", soft_wrap=True)
-    finished = player.play(Job(task, seed, policy, Purpose.COMPARE), Narrator(console, horizon)).finished
+    narrator = Narrator(console, horizon)
+    with one_thread():
+        finished = player.play(Job(task, seed, policy, Purpose.COMPARE), narrator).finished
     twin = "" if finished.twin_accuracy is None else f", {finished.twin_accuracy:.1%} without growth"
     console.print(
         f"the end: accuracy {finished.accuracy:.1%}{twin}, {finished.growth:.1f} times the host's parameters, "
         f"{finished.fossilized} seed(s) kept, return {finished.total:+.3f}, {finished.seconds:.1f} s",
         soft_wrap=True,
     )
+    if picture is not None:
+        _draw(player.env(task), narrator, f"{policy} grows {task}, seed {seed}", seed, picture, console)
     return finished
+
+
+def _draw(env: GrowEnv, narrator: Narrator, title: str, seed: int, picture: Path, console: Console) -> None:
+    twin = [each.accuracy or 0.0 for each in twin_curve(env.task, env.splits, seed, env.world)]
+    events, alphas = tuple(narrator.events), narrator.alphas
+    drawn = draw_episode(EpisodeStory(title, env.task.horizon, env.task.slots, events, alphas, twin), picture)
+    console.print(f"picture: {picture}" if drawn else 'no picture: pip install "esper-growth[demo]"', soft_wrap=True)
 
 
 def _decided(event: DecisionMade) -> str:

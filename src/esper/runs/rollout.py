@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from esper.contracts import HEADS_OF, ActionCodec, Event, Head, Op, Stage
+from esper.contracts import HEADS_OF, ActionCodec, Event, Head, Op
 from esper.controller import (
     Arrays,
     ControllerNetwork,
@@ -189,20 +189,22 @@ class Tally:
 
     def finished(self, env: GrowEnv, job: Job, seconds: float) -> EpisodeFinished:
         assert env.episode is not None
-        snapshot = env.episode.snapshot
+        body = env.episode.body
+        kept = frozenset(fossil.slot for fossil in body.fossils())
+        panic = self.info["panic"]
         return EpisodeFinished(
             task=job.task,
             policy=job.policy,
             purpose=job.purpose.value,
             total=self.total,
-            accuracy=self.info["accuracy"],
+            accuracy=env.episode.evaluation.table[kept] if panic is None else self.info["accuracy"],
             twin_accuracy=env.twin_accuracy,
-            growth=snapshot.host.total_parameters / snapshot.host.parameters,
-            fossilized=sum(slot.stage is Stage.FOSSILIZED for slot in snapshot.slots),
+            growth=body.costs().kept.parameters / body.host_parameters,
+            fossilized=len(kept),
             epochs=self.epochs,
             forced=self.forced,
             ops=self.ops,
-            panic=self.info["panic"],
+            panic=panic,
             seconds=seconds,
         )
 

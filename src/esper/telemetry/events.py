@@ -88,11 +88,11 @@ class EpisodeFinished(Event):
     total: float
     """Sum of the rewards."""
     accuracy: float
-    """Accuracy on the evaluation split at the end, as a fraction."""
+    """Of what is delivered, the host with its fossils, on the evaluation split at the end, as a fraction."""
     twin_accuracy: float | None
     """The same of the same seed without growth; None if the reward mode needs no twin."""
     growth: float
-    """Total over host parameters at the end; 1 is a host that did not grow."""
+    """Parameters of what is delivered over the host's; 1 is a host that kept nothing."""
     fossilized: int
     """Seeds kept for good."""
     epochs: int

@@ -81,10 +81,11 @@ class Page(HTMLParser):
             self.text += data
 
 
-def test_four_files_are_written_and_parse(tmp_path):
+def test_the_files_and_a_picture_of_every_plane_are_written_and_parse(tmp_path):
     rows = tiny_exam()
     files = report_on(rows, tmp_path / "new" / "exam")
-    assert list(files) == FILES
+    assert list(files) == [*FILES, "toy-parameters.png", "toy-training-flops.png"]
+    assert all(files[name].startswith(b"\x89PNG") for name in files if name.endswith(".png"))
     assert read_rows(tmp_path / "new" / "exam" / "exam.csv") == rows
     (count,) = duckdb.connect().read_parquet(str(tmp_path / "new" / "exam" / "exam.parquet")).count("*").fetchall()
     assert count == (12,)

@@ -119,16 +119,18 @@ class ExamConfig:
         return Game(reward=Mode.SOLO, rent=self.rent, device=self.device, data_dir=self.data_dir or None, record=False)
 
     def identity(self) -> str:
-        """All that decides the results, down to the bytes of the policies' files, as text."""
+        """All that decides the results, down to the bytes of the tasks' and the policies' files, as text."""
         decisive = {name: getattr(self, name) for name in ("task", "policy", "seeds", "first_seed", "rent")}
         files = {name: file_of(name) for name in self.policy}
+        files |= {name: Path(name) for name in self.task if name.lower().endswith(".toml")}
         sums = {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items() if file is not None}
         return json.dumps({**decisive, "sums": sums}, indent=1)
 
     def command(self) -> str:
         """The command that holds this exam."""
-        words = ["esper", "exam", "--task", *self.task, "--policy", *self.policy]
-        return shlex.join([*words, "--seeds", str(self.seeds), "--first-seed", str(self.first_seed)])
+        numbers = ["--seeds", self.seeds, "--first-seed", self.first_seed, "--rent", self.rent]
+        words = ["esper", "exam", "--task", *self.task, "--policy", *self.policy, *map(str, numbers)]
+        return shlex.join([*words, "--reference", self.reference] if self.reference else words)
 
 
 def _is_controller(name: str) -> bool:
@@ -145,7 +147,7 @@ def _control_of(name: str) -> tuple[Control | None, str]:
 
 def _budget(name: str) -> int:
     text = name.removeprefix(SEARCH)
-    if not text.isdecimal() or len(text) > 9:
+    if not text.isdecimal() or len(text) > 9 or text != str(int(text)):
         raise InvalidExam(f"'{name}' names no number of host trainings; write {SEARCH}500")
     return int(text)
 
@@ -194,7 +196,9 @@ class Exam:
     def _search(self, backend: Backend, task: str, policy: str) -> Path:
         """The file of the best schedule, searched for if it is not there yet."""
         budget = _budget(policy)
-        path = self.directory / f"schedule-{Path(task).stem}-{budget}.toml"
+        stems = [Path(each).stem for each in self.config.task[: self.config.task.index(task) + 1]]
+        namesakes = stems.count(stems[-1]) - 1
+        path = self.directory / f"schedule-{stems[-1]}-{budget}{f'-{namesakes}' if namesakes else ''}.toml"
         if not path.exists():
             played = sum(count * seeds for count, seeds in rungs(budget))
             known = sum(1 for key in self._ledger.trials if key[0] == task)
@@ -254,7 +258,7 @@ def _claimed(directory: Path, identity: str) -> Path:
     mark = directory / "exam.json"
     try:
         if mark.exists():
-            if mark.read_text(encoding="utf-8") != identity:
+            if mark.read_bytes() != identity.encode():
                 raise OtherExam(
                     f"{directory} holds an exam of other tasks, policies (or weights), seeds or rent; "
                     "give another --out, or the same arguments to go on"

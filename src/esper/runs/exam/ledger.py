@@ -57,7 +57,7 @@ class Ledger:
             check_rows([row])
             config = dacite.Config(type_hooks=ENUMS, strict=True)
             fossils = tuple(dacite.from_dict(Fossil, each, config) for each in record["fossils"])
-        except (ValueError, KeyError, TypeError, dacite.DaciteError, BadExam) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, dacite.DaciteError, BadExam) as error:
             raise BadExam(f"{self._path}, line {number}: {error}; remove the file to start anew") from None
         self.rows[row.task, row.policy, row.seed] = row, fossils
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import duckdb
 
 from esper.contracts import nearest
 from esper.runs.directory import Unwritable, write_whole
-from esper.runs.exam.findings import CONTROLS, Terms, find
+from esper.runs.exam.drawing import draw_plane
+from esper.runs.exam.findings import CONTROLS, Findings, Terms, find
 from esper.runs.exam.markdown import to_markdown
 from esper.runs.exam.page import to_page
 from esper.runs.exam.row import ExamRow
@@ -28,7 +30,7 @@ def write_report(
     command: str,
     control: str | None = None,
 ) -> None:
-    """Write `exam.csv`, `exam.parquet`, `exam.md` and `exam.html`; every file is the old one or the new, never a part.
+    """Write `exam.csv`, `.parquet`, `.md`, `.html` and a picture of every plane; each file is the old one or the new.
 
     All policies of a task must have been played on the same seeds. `reference` is compared with every other policy.
     `control` is the policy without growth; if it is not given, the one that is called 'none' or 'no growth'. Nothing
@@ -44,6 +46,7 @@ def write_report(
         for name, text in texts.items():
             write_whole(directory / name, text)
         _write_whole_parquet(rows, rent, directory / "exam.parquet")
+        _write_pictures(findings, directory)
     except (OSError, duckdb.Error) as error:
         raise Unwritable(f"the report cannot be written to {directory}: {error}; give another directory") from error
 
@@ -54,6 +57,16 @@ def _control(rows: Sequence[ExamRow], given: str | None) -> str | None:
     if given is not None and given not in played:
         raise UnknownPolicy(f"no row is of the control policy '{given}'; {nearest(given, played)}")
     return given if given is not None else next((name for name in CONTROLS if name in played), None)
+
+
+def _write_pictures(findings: Findings, directory: Path) -> None:
+    """`TASK-parameters.png` and `TASK-training-flops.png`, if there is something to draw with."""
+    for section in findings.sections:
+        for plane in section.planes:
+            picture = draw_plane(plane, "png")
+            if picture is not None:
+                name = re.sub(r"[^a-z0-9]+", "-", f"{Path(section.title).stem} {plane.cost}".lower())
+                write_whole(directory / f"{name}.png", picture)
 
 
 def _write_whole_parquet(rows: Sequence[ExamRow], rent: float, path: Path) -> None:

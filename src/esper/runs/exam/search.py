@@ -31,7 +31,7 @@ def rungs(budget: int) -> list[tuple[int, int]]:
     """How many schedules are played on how many new seeds each, rung by rung.
 
     >>> rungs(100), rungs(8)
-    ([(25, 1), (6, 4), (1, 16)], [(4, 1), (1, 4)])
+    ([(33, 1), (8, 4), (2, 16)], [(4, 1), (1, 4)])
     """
     if budget < LEAST_BUDGET:
         raise BadSearch(f"a search with {budget} host trainings finds nothing; give at least {LEAST_BUDGET}")

@@ -1,13 +1,13 @@
 """Networks that do not grow: what a controller's result must be compared with."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
 import torch
 from torch import nn
 
-from esper.contracts import EsperError
+from esper.contracts import EsperError, SlotId
 from esper.environment import Task
 from esper.growth import ConvHost, ConvShape, DenseHost, Fossil, count_parameters, plant
 
@@ -18,11 +18,20 @@ class NotWidenable(EsperError):
 
 def from_scratch(task: Task, fossils: Sequence[Fossil]) -> Task:
     """The task with the grown architecture as its host, all of it trained from the first epoch on."""
-    return replace(task, build_host=functools.partial(_planted, task.build_host, tuple(fossils)))
+    kept = {fossil.slot for fossil in fossils}
+    slots = tuple(_place(slot, kept) for slot in task.slots)
+    return replace(task, slots=slots, build_host=functools.partial(_planted, task.build_host, tuple(fossils)))
 
 
 def _planted(build: Callable[[], nn.Module], fossils: Sequence[Fossil]) -> nn.Module:
     return plant(build(), fossils)
+
+
+def _place(slot: SlotId, kept: Set[SlotId]) -> SlotId:
+    """Where a slot lies once fossils are built in: a submodule with one behind it has become the `host` of both."""
+    parts = slot.split(".")
+    inside = [f"{part}.host" if ".".join(parts[: depth + 1]) in kept else part for depth, part in enumerate(parts[:-1])]
+    return ".".join([*inside, parts[-1]])
 
 
 def widened(task: Task, parameters: int) -> Task:

@@ -13,7 +13,12 @@ class Bars:
     """A bar per stage, redrawn in place. Use it as a context."""
 
     def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         self._progress = Progress(*columns, console=console)
         self._stage: TaskID | None = None
 
@@ -34,7 +39,7 @@ class Bars:
             self._progress.advance(self._stage)
 
     def note(self, sentence: str) -> None:
-        self._progress.console.print(sentence, highlight=False)
+        self._progress.console.print(sentence, highlight=False, markup=False)
 
 
 class Lines:
@@ -63,8 +68,8 @@ class Lines:
             self._say(f"  {self._done}/{self._total}  left {int(left) // 60}:{int(left) % 60:02d}")
 
     def note(self, sentence: str) -> None:
-        self._console.print(sentence, highlight=False)
+        self._console.print(sentence, highlight=False, markup=False)
 
     def _say(self, line: str) -> None:
         if not self._quiet:
-            self._console.print(line, highlight=False, soft_wrap=True)
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
