@@ -267,3 +267,14 @@ def test_more_policies_than_colours_can_be_drawn():
     rows = made_rows(**{f"policy {index}": [0.1, index / 40] for index in range(30)})
     plane = find(rows, Terms(0.1, "policy 3", None, Bootstrap(resamples=99)), "").sections[0].planes[0]
     assert draw_plane(plane, "png").startswith(b"\x89PNG")
+
+
+def test_the_report_says_what_was_kept_most_often(tmp_path):
+    kept = ["block0 conv", "block0 conv", "block0 conv, block1 norm", ""]
+    grown = [made_row("learned", seed, 0.9, kept=each) for seed, each in enumerate(kept)]
+    report_on([*grown, *(made_row("none", seed, 0.5, parameters=100) for seed in range(4))], tmp_path)
+    lines = (tmp_path / "exam.md").read_text().splitlines()
+    (line,) = [line for line in lines if "block0 conv: 2 seeds" in line]
+    assert "| 1.00 |" in line
+    assert "block0 conv, block1 norm: 1 seed; nothing: 1 seed" in line
+    assert not any("nothing: 4 seeds" in line for line in lines)

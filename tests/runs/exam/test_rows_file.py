@@ -18,7 +18,7 @@ from esper.runs.exam.rows_file import (
 from tests.runs.exam.rows import made_row, made_rows
 
 HEADER = ",".join(COLUMNS)
-GOOD = '"toy","learned",3,0.5,0.5,0.25,100,200,200000.0,400.0,0,1.5,2.0,0.43068528194400546'
+GOOD = '"toy","learned",3,0.5,0.5,0.25,100,200,200000.0,400.0,0,1.5,"",2.0,0.43068528194400546'
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 numbers = st.floats(0, 1e300)
@@ -64,7 +64,7 @@ def test_parquet_has_the_columns_of_the_csv_file_typed(tmp_path):
     assert tuple(found.columns) == COLUMNS
     assert [str(each) for each in found.types] == ["VARCHAR"] * 2 + ["BIGINT"] + ["DOUBLE"] * 3 + ["BIGINT"] * 2 + [
         "DOUBLE"
-    ] * 2 + ["BIGINT"] + ["DOUBLE"] * 3
+    ] * 2 + ["BIGINT", "DOUBLE", "VARCHAR"] + ["DOUBLE"] * 2
     assert found.fetchall() == [(*vars(row).values(), row.growth, row.score(0.1)) for row in rows]
 
 
@@ -79,8 +79,8 @@ def test_parquet_has_the_columns_of_the_csv_file_typed(tmp_path):
         (f"{HEADER.replace('seed,', '')}\n", "it lacks seed"),
         (f"{HEADER.replace('task,policy', 'policy,task')}\n", "repeated or in another order"),
         (f"{HEADER},score\n", "repeated or in another order"),
-        (f"{HEADER}\n{GOOD},7\n", "line 2: there are 15 values for 14 columns"),
-        (f"{HEADER}\n{GOOD}\n\n", "line 3: there are 0 values for 14 columns"),
+        (f"{HEADER}\n{GOOD},7\n", "line 2: there are 16 values for 15 columns"),
+        (f"{HEADER}\n{GOOD}\n\n", "line 3: there are 0 values for 15 columns"),
         (f"{HEADER}\n{GOOD}\n{GOOD}\n", "'learned' has 2 rows for seed 3 of task 'toy'"),
         (f'{HEADER}\n"toy,{GOOD[6:]}', "line 2: this is not CSV"),
         (f'{HEADER}\n"toy"x{GOOD[5:]}', "line 2: this is not CSV"),

@@ -1,5 +1,6 @@
 """What a report on an exam says: titles, sentences, tables and planes, in plain text that a page has yet to escape."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from esper.runs.exam.wording import ABSENT, count, listed, percent, points, rang
 
 CONTROLS = ("none", "no growth")
 """What the policy without growth is called, unless somebody says otherwise."""
+COMMONEST = 3
 FEW_SEEDS = 20
 """With fewer, bootstrap intervals are clearly too narrow."""
 COSTS = {Metric.PARAMETERS: "parameters", Metric.TRAINING_FLOPS: "training FLOPs"}
@@ -135,7 +137,7 @@ def _task_section(task: str, rows: Sequence[ExamRow], terms: Terms) -> Section:
     return Section(
         title=task,
         lead=f"{count(len(seeds), 'seed')} ({ranges(seeds)}){of_host}.",
-        tables=(_policies_table(rows, found, terms), *differences),
+        tables=(_policies_table(rows, found, terms), *differences, *_kept_table(rows, list(found))),
         planes=tuple(_plane(rows, found, cost, terms) for cost in COSTS),
     )
 
@@ -231,6 +233,20 @@ def _differences_table(rows: Sequence[ExamRow], policies: Sequence[str], terms: 
         for each in found
     )
     return (Table(f"{terms.reference} minus every other policy, seed by seed", header, lines),) if lines else ()
+
+
+def _kept_table(rows: Sequence[ExamRow], policies: Sequence[str]) -> tuple[Table, ...]:
+    """The architectures that each policy left most often; nothing if none kept anything."""
+    lines = []
+    for policy in policies:
+        kept = [row.kept for row in rows if row.policy == policy]
+        if any(kept):
+            seeds = sum(len(each.split(", ")) for each in kept if each) / len(kept)
+            common = Counter(kept).most_common(COMMONEST)
+            texts = (f"{name or 'nothing'}: {count(times_seen, 'seed')}" for name, times_seen in common)
+            lines.append((Cell(policy), Cell(f"{seeds:.2f}"), Cell("; ".join(texts))))
+    header = ("policy", "kept on average", f"the {COMMONEST} most common results")
+    return (Table("What was kept", header, tuple(lines)),) if lines else ()
 
 
 def _plane(rows: Sequence[ExamRow], found: Mapping[str, Mapping[Metric, Summary]], cost: Metric, terms: Terms) -> Plane:

@@ -27,6 +27,8 @@ class ExamRow:
     """Of one input at the end."""
     rollbacks: int
     seconds: float
+    kept: str = ""
+    """What grew and was kept, as in 'block0 conv_heavy, block2 norm'."""
 
     @property
     def growth(self) -> float:

@@ -61,7 +61,7 @@ def _mistake(name: str, kind: type, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, TYPES[kind]):
         return f"must be {KINDS[kind]}, and is {shown_value(value)}"
     if kind is str:
-        return _mistake_of_name(value)
+        return "" if name == "kept" and not value else _mistake_of_name(value)
     low = 1 if name in COUNTS_FROM_ONE else 0
     high = 1 if name in FRACTIONS else LARGEST if kind is int else math.inf
     if not low <= value <= high or math.isinf(value):

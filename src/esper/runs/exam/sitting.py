@@ -106,6 +106,7 @@ class Examiner(Player):
             inference_flops=float(count_flops(kept.eval(), test.x[:1])),
             rollbacks=int(played.finished.panic is not None),
             seconds=played.finished.seconds,
+            kept=", ".join(f"{fossil.slot} {fossil.blueprint}" for fossil in body.fossils()),
         )
         return Sat(job, played.finished, (), None, row, body.fossils())
 
