@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -153,6 +154,9 @@ def test_a_run_is_trained_listed_shown_asked_and_played(tmp_path, monkeypatch, c
     assert "is not empty" in capsys.readouterr().err
     assert main(["checkpoint", "show", "runs/one/checkpoints/best.pt"]) == 0
     assert main(["checkpoint", "upgrade", "runs/one/checkpoints/best.pt"]) == 0
+    assert main(["checkpoint", "export", "runs/one/checkpoints/best.pt", "--out", "small.pt"]) == 0
+    assert 2 * Path("small.pt").stat().st_size < Path("runs/one/checkpoints/best.pt").stat().st_size
+    assert main(["checkpoint", "export", "small.pt", "--out", "nowhere/small.pt"]) == 2
     assert "nothing to do" in capsys.readouterr().out
 
 

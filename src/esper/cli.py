@@ -1,6 +1,7 @@
 """The `esper` command. What a user can mend is said in one message on stderr, with exit code 2."""
 
 import argparse
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from rich.table import Table
 import esper
 from esper.contracts import EsperError, nearest
 from esper.environment import DEFAULT_TASK, Task, all_tasks, find_task
-from esper.rl import CHECKPOINT_VERSION, RLError, load_checkpoint, upgrade_checkpoint
+from esper.rl import CHECKPOINT_VERSION, RLError, export_checkpoint, load_checkpoint, upgrade_checkpoint
 from esper.runs import (
     Lines,
     Panel,
@@ -390,20 +391,27 @@ def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: set[in
 
 
 def _checkpoint(argv: list[str]) -> int:
-    """show a checkpoint, or upgrade one of an older version"""
+    """show a checkpoint, upgrade one of an older version, or export what is needed to play"""
 
     def checkpoint(
-        what: tyro.conf.Positional[Literal["show", "upgrade"]], file: tyro.conf.Positional[Path]
-    ) -> tuple[str, Path]:
-        """Show a checkpoint, or rewrite one of an older version in place.
+        what: tyro.conf.Positional[Literal["show", "upgrade", "export"]],
+        file: tyro.conf.Positional[Path],
+        out: Path = Path("controller.pt"),
+    ) -> tuple[str, Path, Path]:
+        """Show a checkpoint, rewrite one of an older version in place, or write what is needed to play to a small file.
 
         Args:
-            what: show or upgrade.
+            what: show, upgrade or export.
             file: The checkpoint.
+            out: Where to export to.
         """
-        return what, file
+        return what, file, out
 
-    what, path = tyro.cli(checkpoint, args=argv, prog="esper checkpoint")
+    what, path, to = tyro.cli(checkpoint, args=argv, prog="esper checkpoint")
+    if what == "export":
+        export_checkpoint(path, to)
+        print(f"{to}: {to.stat().st_size:,} bytes, SHA-256 {hashlib.sha256(to.read_bytes()).hexdigest()}")
+        return DONE
     if what == "upgrade":
         found = upgrade_checkpoint(path)
         print(

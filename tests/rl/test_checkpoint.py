@@ -23,6 +23,7 @@ from esper.rl import (
     RLError,
     VectorConfig,
     VectorNetwork,
+    export_checkpoint,
     load_checkpoint,
     require_same_schema,
     restore,
@@ -90,6 +91,17 @@ def same(one, other) -> bool:
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     return one == other
+
+
+def test_an_exported_checkpoint_has_the_same_weights_and_a_fresh_optimiser(saved, tmp_path):
+    export_checkpoint(saved, tmp_path / "small.pt")
+    whole, small = load_checkpoint(saved), load_checkpoint(tmp_path / "small.pt")
+    assert same(whole.weights, small.weights)
+    assert same(whole.schema, small.schema)
+    learner = trained(seed=1)
+    restore(small, learner)
+    assert_same(dict(learner.network.state_dict()), whole.weights)
+    assert not learner.optimizer.state
 
 
 def test_restored_learner_shares_no_memory_with_the_checkpoint(saved):
