@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from esper.rl import advantages, normalised
+from esper.rl.gae import normalised_by_group
 
 
 def brute_force(rewards, values, bootstrap, discount, smoothing):
@@ -127,3 +128,14 @@ def test_values_that_differ_by_rounding_alone_are_not_blown_up(value, count, noi
 def test_normalisation_does_not_depend_on_the_unit(unit):
     values, valid = torch.tensor([1.0, 2.0, 4.0]), torch.ones(3, dtype=torch.bool)
     torch.testing.assert_close(normalised(values * unit, valid), normalised(values, valid))
+
+
+def test_groups_are_normalised_apart_and_one_group_is_all():
+    values, valid = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), torch.ones(6, 5, dtype=torch.bool)
+    groups = torch.tensor([0, 1, 0, 1, 1, 0])
+    scaled = torch.where((groups == 1).unsqueeze(-1), 7 + 100 * values, values)
+    result = normalised_by_group(scaled, valid, groups)
+    for group in (0, 1):
+        rows = groups == group
+        torch.testing.assert_close(result[rows], normalised(values[rows], valid[rows]))
+    assert torch.equal(normalised_by_group(values, valid, torch.zeros(6)), normalised(values, valid))

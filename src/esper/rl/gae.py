@@ -39,3 +39,15 @@ def normalised(values: Tensor, valid: Tensor) -> Tensor:
     centred = (values - (values * valid).sum() / count) * valid
     size, deviation = (((part * valid).square().sum() / count).sqrt() for part in (values, centred))
     return centred / torch.maximum(deviation, 1e-5 * size).clamp(min=1e-8)
+
+
+def normalised_by_group(values: Tensor, valid: Tensor, groups: Tensor) -> Tensor:
+    """`normalised` among the rows of each group alone; `groups` has a number for every row.
+
+    Rows of several tasks then teach alike, however much is to be won in each.
+    """
+    result = torch.zeros_like(values)
+    for group in groups.unique().tolist():
+        rows = groups == group
+        result[rows] = normalised(values[rows], valid[rows])
+    return result

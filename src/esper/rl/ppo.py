@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from esper.rl.acting import Replayed, replay
 from esper.rl.config import PPOConfig
-from esper.rl.gae import advantages, normalised
+from esper.rl.gae import advantages, normalised_by_group
 from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.metrics import UpdateMetrics, measure
 from esper.rl.network import Network
@@ -51,15 +51,16 @@ class Learner:
         self.optimizer = torch.optim.AdamW(_groups(network, config.weight_decay), lr=config.learning_rate, eps=1e-5)
         self._replay: Replay = _compiled() if compile else replay
 
-    def update(self, sequences: Sequences, progress: float = 0.0) -> UpdateMetrics:
+    def update(self, sequences: Sequences, progress: float = 0.0, groups: Tensor | None = None) -> UpdateMetrics:
         """Learn from one rollout; `progress` from 0 to 1 anneals learning rate and entropy.
 
+        `groups` has a number for every row: advantages are compared among rows of the same number only.
         Each step asks the device one question, whether it may be taken: it may not when the policy has moved by more
         than the target already, or when the gradient is not finite. All metrics leave the device together at the end.
         """
         sequences.check(len(self.network.heads))
         config, parameters = self.config, list(self.network.parameters())
-        targets = self._targets(sequences)
+        targets = self._targets(sequences, groups)
         weights = sequences.rewards.new_tensor(config.entropy_weights(self.network.heads, progress))
         for group in self.optimizer.param_groups:
             group["lr"] = config.learning_rate_at(progress)
@@ -88,7 +89,7 @@ class Learner:
         self.counters.environment_steps += metrics.steps
         return metrics
 
-    def _targets(self, sequences: Sequences) -> Targets:
+    def _targets(self, sequences: Sequences, groups: Tensor | None = None) -> Targets:
         """Advantages and returns; the scale of returns takes in the rollout, and learned predictions do not move."""
         raw = advantages(
             sequences.rewards,
@@ -105,7 +106,9 @@ class Learner:
         self.network.critic.rescale(self.moments.mean, self.moments.deviation, keep=learned)
         # The first scale moves all predictions, so what was said moves along: value clipping starts from there.
         said = sequences.values if learned else self.moments.mean + self.moments.deviation * sequences.values
-        return Targets(normalised(raw, sequences.free.any(dim=-1) & sequences.valid), returns, said)
+        together = torch.zeros(sequences.rows) if groups is None else groups
+        deciding = sequences.free.any(dim=-1) & sequences.valid
+        return Targets(normalised_by_group(raw, deciding, together), returns, said)
 
     def _minibatches(self, sequences: Sequences, targets: Targets) -> Iterator[tuple[Sequences, Targets]]:
         """Whole rows, in a new order for each pass."""

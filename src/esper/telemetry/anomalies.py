@@ -1,0 +1,526 @@
+"""What looks wrong in a run, found from its events alone.
+
+A `Detector` is fed every event and answers with the anomalies that it raises. It is a pure function of what it was fed, so
+that replaying a log leaves it as it was. Only what the learned policy did in training counts: evaluation, comparison and
+control policies are passed over, and so are steps that the masks forced.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+from esper.contracts import EsperError, Event, RansomwareSuspected, RewardHackingSuspected
+from esper.telemetry.events import AnomalyRaised, DecisionMade, EpisodeFinished, HeadFigures, RoundFinished, UpdateMade
+
+
+class InvalidThreshold(EsperError):
+    """A threshold of the anomaly detector that makes no sense."""
+
+
+@dataclass(frozen=True)
+class AnomalyConfig:
+    """When something is said to look wrong. Thresholds change what is said, never what is learned."""
+
+    ratio_high: float = 20.0
+    """A probability ratio of new to old policy that is an explosion."""
+    ratio_low: float = 0.05
+    """A probability ratio that is a collapse, if it is seen for `ratio_updates`; a single rare step may go lower."""
+    ratio_updates: int = 3
+    """Updates running after which low ratios are a collapse."""
+    kl_high: float = 0.15
+    """Divergence of the new from the old policy that is a spike, in nats, but never less than twice `ppo.target_kl`."""
+    value_error_high: float = 1.0
+    """Error of the critic over the error of the best constant; at 1 the critic knows nothing."""
+    value_updates: int = 8
+    """Updates running after which that is a collapse, counted from the eighth update on."""
+    gradient_times: float = 4.0
+    """Recent gradient norm before clipping over the usual one that is a drift upwards."""
+    gradient_clips: float = 5.0
+    """Recent gradient norm in units of `ppo.max_gradient_norm` below which no growth is a drift: clipping copes."""
+    gradient_fall: float = 0.02
+    """Recent gradient norm over the usual one that is a drift downwards."""
+    gradient_warmup: int = 10
+    """Updates before gradient norms are judged; the first ones are always larger."""
+    entropy_low: float = 0.02
+    """Entropy of a head that is a collapse, as a share of the most there could be, beyond what exploration alone gives."""
+    entropy_clear: float = 0.06
+    """Entropy of a head, counted likewise, at which a collapse is over."""
+    entropy_updates: int = 5
+    """Updates running after which low entropy is a collapse."""
+    entropy_choices: int = 16
+    """Steps with a choice that an update needs to say anything about the entropy of a head."""
+    entropy_until: float = 0.75
+    """Share of the run's rounds after which a policy may settle, so that low entropy is no longer raised."""
+    waiting_high: float = 0.97
+    """Share of waiting among the steps with a choice that is a collapse of growth."""
+    waiting_rounds: int = 5
+    """Rounds running after which that is a collapse."""
+    barren_rounds: int = 10
+    """Rounds running, with choices, in which no seed was fossilised."""
+    hacking_rate: float = 0.5
+    """Suspicions of reward hacking per episode."""
+    ransomware_rate: float = 0.25
+    """Suspicions of ransomware per episode."""
+    suspicion_rounds: int = 3
+    """Rounds running after which suspicions are a habit."""
+    rollback_share: float = 0.25
+    """Share of the episodes of a round that the governor ended."""
+    rollback_rounds: int = 3
+    """Rounds running after which rollbacks are a habit."""
+    relief: float = 0.9
+    """Share of its threshold to which a figure that was too high must fall until it can be raised again."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            low, high = RANGES.get(each.name, (1, 1_000_000))
+            if not low <= value <= high:
+                raise InvalidThreshold(f"anomalies.{each.name} = {value}; give a value from {low:g} to {high:g}")
+        if self.entropy_clear <= self.entropy_low:
+            raise InvalidThreshold(
+                f"anomalies.entropy_clear = {self.entropy_clear} is not above entropy_low = {self.entropy_low}; raise it"
+            )
+
+
+RANGES: dict[str, tuple[float, float]] = {
+    "ratio_high": (1.0, 1e9),
+    "ratio_low": (0.0, 1.0),
+    "kl_high": (0.0, 1e6),
+    "value_error_high": (0.1, 1e6),
+    "gradient_times": (1.0, 1e6),
+    "gradient_clips": (0.0, 1e6),
+    "gradient_fall": (0.0, 1.0),
+    "entropy_low": (0.0, 1.0),
+    "entropy_clear": (0.0, 1.0),
+    "entropy_until": (0.0, 1.0),
+    "waiting_high": (0.0, 1.0),
+    "hacking_rate": (0.001, 1e6),
+    "ransomware_rate": (0.001, 1e6),
+    "rollback_share": (0.001, 1.0),
+    "relief": (0.0, 1.0),
+}
+"""From lowest to highest; counts, which are not named here, are at least 1."""
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """What the run's other settings lead one to expect."""
+
+    rounds: int
+    """Rounds of training asked for."""
+    exploration: float
+    """Share of the probability that is spread evenly over the legal choices."""
+    max_gradient_norm: float
+    """Where gradients are clipped."""
+    target_kl: float
+    """Divergence at which an update ends early; infinite if never."""
+
+    @property
+    def least_entropy(self) -> float:
+        """What exploration alone gives a head that always wants the same of two choices; with more choices it is less.
+
+        >>> round(Expectations(60, 0.05, 0.5, 0.03).least_entropy, 3)
+        0.169
+        """
+        rare = self.exploration / 2
+        return -sum(p * math.log2(p) for p in (rare, 1 - rare) if p > 0)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of anomaly in words, for messages and documents alike."""
+
+    sign: str
+    """What is seen when it is raised."""
+    why: str
+    """Why that matters."""
+    remedy: str
+    """What to try."""
+    settings: tuple[str, ...]
+    """The thresholds that decide."""
+
+
+KINDS: dict[str, Kind] = {
+    "ratio_explosion": Kind(
+        "after an update, a head makes some choice many times as often as before",
+        "the update left the region in which the advantages of the old policy mean anything",
+        "lower ppo.learning_rate or ppo.epochs, or set ppo.target_kl",
+        ("ratio_high",),
+    ),
+    "ratio_collapse": Kind(
+        "update after update, a head all but gives up choices that it had made",
+        "choices that are never made are never judged again, whatever they are worth",
+        "lower ppo.learning_rate or ppo.epochs, or raise ppo.exploration",
+        ("ratio_low", "ratio_updates"),
+    ),
+    "kl_spike": Kind(
+        "the policy moved very far in one update",
+        "the next episodes are played by a policy that no experience supports",
+        "lower ppo.learning_rate, or set ppo.target_kl so that updates end earlier",
+        ("kl_high",),
+    ),
+    "value_collapse": Kind(
+        "the critic errs as much as a constant would, update after update; measured with slow averages",
+        "without a critic advantages are mostly noise, and the policy learns from luck",
+        "raise ppo.value_weight, ppo.epochs or the episodes per round; see that the critic's weights change at all",
+        ("value_error_high", "value_updates"),
+    ),
+    "non_finite": Kind(
+        "optimiser steps left out, losses or values that are not finite",
+        "nothing is learned from such steps, and three updates in a row halt the run",
+        "lower ppo.learning_rate, look for rewards that are not finite, or go back to an earlier checkpoint",
+        (),
+    ),
+    "gradient_drift": Kind(
+        "the recent gradient norm before clipping is far from the usual one",
+        "growing gradients are clipped to noise, and vanished ones teach nothing",
+        "lower ppo.learning_rate, and look at the scale of the rewards in the last rounds with 'esper query'",
+        ("gradient_times", "gradient_clips", "gradient_fall", "gradient_warmup"),
+    ),
+    "entropy_collapse": Kind(
+        "a head that has choices makes the same one nearly always, early in the run",
+        "what is no longer tried cannot be learned",
+        "raise ppo.entropy_weight (for this head alone by ppo.head_entropy) or ppo.exploration, or lower "
+        "ppo.learning_rate",
+        ("entropy_low", "entropy_clear", "entropy_updates", "entropy_choices", "entropy_until"),
+    ),
+    "no_growth_collapse": Kind(
+        "the policy waits although it has choices",
+        "seeds that are never planted teach nothing, so waiting stays the best that is known",
+        "raise ppo.entropy_weight or ppo.exploration, or lower rent: growth may cost more than it can bring",
+        ("waiting_high", "waiting_rounds"),
+    ),
+    "nothing_grew": Kind(
+        "no training episode has fossilised a seed for many rounds",
+        "only fossils are delivered, so the run ends with the host alone",
+        "give the task a longer horizon, lower rent, or raise ppo.exploration",
+        ("barren_rounds",),
+    ),
+    "reward_hacking": Kind(
+        "in many episodes a seed seems worth far more than all seeds together gain",
+        "the policy may be paid for dependence instead of accuracy",
+        "use a reward that pays for the joint gain, such as twin or solo, and look at the seeds with 'esper query'",
+        ("hacking_rate", "suspicion_rounds"),
+    ),
+    "ransomware": Kind(
+        "in many episodes the host has come to depend on a seed that brings nothing",
+        "removing the seed hurts, so it looks useful and is kept",
+        "use a reward that compares with a host without growth, such as twin or solo",
+        ("ransomware_rate", "suspicion_rounds"),
+    ),
+    "rollbacks": Kind(
+        "the governor ends many episodes",
+        "such episodes are cut short and punished, and little is learned from the rest of them",
+        "lower the seeds' learning rate in the task, and look at the reasons with 'esper query RUN \"SELECT * FROM "
+        "RolledBack\"'",
+        ("rollback_share", "rollback_rounds"),
+    ),
+}
+"""Every anomaly that can be raised."""
+
+
+class Ema:
+    """A mean that forgets: each number takes `weight` of it, the first one all."""
+
+    def __init__(self, weight: float) -> None:
+        self.weight, self.mean, self.count = weight, 0.0, 0
+
+    def add(self, number: float) -> float:
+        """Take in a number and return the mean."""
+        self.count += 1
+        self.mean += (number - self.mean) * (1.0 if self.count == 1 else self.weight)
+        return self.mean
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Where an alarm begins and where it is over; a lower end above the beginning watches for what is too low."""
+
+    raise_at: float
+    clear_at: float
+    patience: int = 1
+    """Figures running beyond the limit that it takes."""
+
+
+class Hysteresis:
+    """An alarm that is raised once and stands until its figure has come all the way back."""
+
+    def __init__(self) -> None:
+        self.beyond, self.standing = 0, False
+
+    def see(self, figure: float, limit: Limit) -> bool:
+        """Take in a figure; True if the alarm is raised by it. NaN says nothing."""
+        if math.isnan(figure):
+            return False
+        sign = -1.0 if limit.clear_at > limit.raise_at else 1.0
+        if sign * figure <= sign * limit.clear_at:
+            self.standing = False
+        self.beyond = self.beyond + 1 if sign * figure >= sign * limit.raise_at else 0
+        raised = self.beyond >= limit.patience and not self.standing
+        self.standing = self.standing or raised
+        return raised
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One figure beside its limit, and what to say if that is passed."""
+
+    kind: str
+    figure: float
+    limit: Limit
+    seen: str
+    figures: dict[str, float]
+    about: str = ""
+    """The head that it is about, where each head has an alarm of its own."""
+    may_raise: bool = True
+    """Whether it may raise an alarm, or only end one."""
+
+    def anomaly(self) -> AnomalyRaised:
+        """What is said: what was seen, why it matters, what to try."""
+        kind = KINDS[self.kind]
+        return AnomalyRaised(self.kind, f"{self.seen}: {kind.why}; {kind.remedy}", self.figures)
+
+
+@dataclass
+class Tally:
+    """What the learned policy's training episodes of a round came to, so far."""
+
+    episodes: int = 0
+    fossilized: int = 0
+    panics: int = 0
+    hacking: int = 0
+    ransomware: int = 0
+    not_finite: int = 0
+
+
+@dataclass
+class Gradients:
+    """The recent and the usual gradient norm."""
+
+    recent: Ema = field(default_factory=lambda: Ema(0.3))
+    usual: Ema = field(default_factory=lambda: Ema(0.03))
+
+
+class Critic:
+    """How the critic's error compares with that of the best constant over the last updates."""
+
+    WARMUP = 8
+    """Updates before it is judged. The first is left out: it is made before there is a scale of returns."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self._error, self._mean, self._square = Ema(0.1), Ema(0.1), Ema(0.1)
+
+    def add(self, update: UpdateMade) -> float | None:
+        """The comparison after one more update; None while nothing can be said."""
+        figures = (update.value_error, update.return_mean, update.return_deviation)
+        if not all(map(math.isfinite, figures)):
+            return None
+        self.updates += 1
+        if self.updates == 1:
+            return None
+        error = self._error.add(update.value_error**2)
+        mean = self._mean.add(update.return_mean)
+        variance = self._square.add(update.return_mean**2 + update.return_deviation**2) - mean**2
+        # Where returns hardly vary nothing is there to be known, and rounding would decide.
+        if self.updates < self.WARMUP or variance <= 1e-6 * max(mean**2, 1e-6):
+            return None
+        return math.sqrt(error / variance)
+
+
+class Detector:
+    """Is fed the events of a run in their order, and raises each anomaly once until it is over."""
+
+    def __init__(self, config: AnomalyConfig, expected: Expectations) -> None:
+        self.config, self.expected = config, expected
+        self.standing: dict[tuple[str, str], AnomalyRaised] = {}
+        """The alarms that are not over, by kind and head, as they were raised."""
+        self._alarms: dict[tuple[str, str], Hysteresis] = {}
+        self._gradients, self._critic = Gradients(), Critic()
+        self._updates = self._barren = 0
+        self._episode, self._round = Tally(), Tally()
+
+    def see(self, event: Event) -> tuple[AnomalyRaised, ...]:
+        """Take in an event; the anomalies that it raises."""
+        match event:
+            case UpdateMade():
+                self._updates += 1
+                return self._judged(self._readings_of_update(event))
+            case RoundFinished():
+                tally, self._round = self._round, Tally()
+                return self._judged(self._readings_of_round(event, tally))
+            case EpisodeFinished():
+                self._episode_ends(event)
+            case RewardHackingSuspected():
+                self._episode.hacking += 1
+            case RansomwareSuspected():
+                self._episode.ransomware += 1
+            case DecisionMade(value=float(value)) if not math.isfinite(value):
+                self._episode.not_finite += 1
+        return ()
+
+    def _judged(self, readings: Iterator[Reading]) -> tuple[AnomalyRaised, ...]:
+        raised = []
+        for reading in readings:
+            key = reading.kind, reading.about
+            alarm = self._alarms.setdefault(key, Hysteresis())
+            if reading.may_raise or alarm.standing:
+                if alarm.see(reading.figure, reading.limit):
+                    self.standing[key] = reading.anomaly()
+                    raised.append(self.standing[key])
+                elif not alarm.standing:
+                    self.standing.pop(key, None)
+        return tuple(raised)
+
+    def _episode_ends(self, event: EpisodeFinished) -> None:
+        """The events of an episode come before its end, so what was counted since the last one is this one's."""
+        counted, self._episode = self._episode, Tally()
+        if event.policy != "learned" or event.purpose != "train":
+            return
+        self._round.episodes += 1
+        self._round.fossilized += event.fossilized
+        self._round.panics += event.panic is not None
+        self._round.hacking += counted.hacking
+        self._round.ransomware += counted.ransomware
+        self._round.not_finite += counted.not_finite + (not math.isfinite(event.total))
+
+    def _high(self, threshold: float, patience: int = 1) -> Limit:
+        return Limit(threshold, threshold * self.config.relief, patience)
+
+    def _readings_of_update(self, update: UpdateMade) -> Iterator[Reading]:
+        yield self._finite(update)
+        heads = {name: head for name, head in update.heads.items() if head.steps}
+        if heads:
+            yield from self._ratios(heads)
+        yield self._divergence(update)
+        error = self._critic.add(update)
+        if error is not None:
+            yield self._value(update, error)
+        yield from self._gradient(update)
+        for name, head in heads.items():
+            if head.entropy is not None and head.steps >= self.config.entropy_choices:
+                yield self._entropy(name, head, head.entropy)
+
+    def _finite(self, update: UpdateMade) -> Reading:
+        measured = (update.policy_loss, update.value_loss, update.kl, update.gradient_norm, update.value_error)
+        lost = sum(not math.isfinite(figure) for figure in measured)
+        seen = f"{update.skipped_steps} optimiser steps were left out and {lost} figures of the update are not finite"
+        figures = {"skipped_steps": float(update.skipped_steps), "figures": float(lost)}
+        return Reading("non_finite", update.skipped_steps + lost, Limit(1, 0), seen, figures)
+
+    def _ratios(self, heads: dict[str, HeadFigures]) -> Iterator[Reading]:
+        config = self.config
+        name, head = max(heads.items(), key=lambda item: item[1].highest_ratio)
+        yield Reading(
+            "ratio_explosion",
+            head.highest_ratio,
+            self._high(config.ratio_high),
+            f"the head '{name}' makes a choice {head.highest_ratio:.3g} times as often as before the update",
+            _head_figures(head),
+        )
+        name, head = min(heads.items(), key=lambda item: item[1].lowest_ratio)
+        yield Reading(
+            "ratio_collapse",
+            head.lowest_ratio,
+            Limit(config.ratio_low, config.ratio_low / max(config.relief, 1e-9), config.ratio_updates),
+            f"the head '{name}' makes a choice {head.lowest_ratio:.2g} times as often as before the update, the "
+            f"{config.ratio_updates}th update running with a ratio below {config.ratio_low:g}",
+            _head_figures(head),
+        )
+
+    def _divergence(self, update: UpdateMade) -> Reading:
+        target = self.expected.target_kl
+        limit = max(self.config.kl_high, 2 * target) if math.isfinite(target) else self.config.kl_high
+        seen = f"the policy moved by {update.kl:.3g} nats in one update, and {limit:.3g} is a spike"
+        figures = {"kl": update.kl, "clipped": update.clipped, "optimiser_steps": float(update.optimiser_steps)}
+        return Reading("kl_spike", update.kl, self._high(limit), seen, figures)
+
+    def _value(self, update: UpdateMade, error: float) -> Reading:
+        config = self.config
+        seen = (
+            f"the critic's error is {error:.2f} times that of a constant, the {config.value_updates}th update running; "
+            f"now {update.value_error:.3g} where returns deviate by {update.return_deviation:.3g}"
+        )
+        figures = {
+            "relative_error": error, "value_error": update.value_error, "return_deviation": update.return_deviation,
+        }  # fmt: skip
+        return Reading(
+            "value_collapse", error, self._high(config.value_error_high, config.value_updates), seen, figures
+        )
+
+    def _gradient(self, update: UpdateMade) -> Iterator[Reading]:
+        """Norms that are not finite are told by another alarm, and would spoil the averages for good."""
+        norm, config = update.gradient_norm, self.config
+        if not math.isfinite(norm):
+            return
+        recent, usual = self._gradients.recent.add(norm), self._gradients.usual.add(norm)
+        if self._updates <= config.gradient_warmup or usual <= 0:
+            return
+        times, harmless = recent / usual, config.gradient_clips * self.expected.max_gradient_norm
+        figures = {"gradient_norm": norm, "recent": recent, "usual": usual, "times": times}
+        seen = f"the gradient norm before clipping is {recent:.3g} of late, {times:.2g} times its usual {usual:.3g}"
+        grown = times if recent >= harmless else 0.0
+        yield Reading("gradient_drift", grown, self._high(config.gradient_times), seen, figures, "grown")
+        fall = Limit(config.gradient_fall, config.gradient_fall / max(config.relief, 1e-9))
+        yield Reading("gradient_drift", times, fall, seen, figures, "fallen")
+
+    def _entropy(self, name: str, head: HeadFigures, entropy: float) -> Reading:
+        config, least = self.config, self.expected.least_entropy
+        limit = Limit(least + config.entropy_low, least + config.entropy_clear, config.entropy_updates)
+        seen = (
+            f"the head '{name}' has {entropy:.3f} of the most entropy it could have over {head.steps} choices, below "
+            f"{limit.raise_at:.3f} for {config.entropy_updates} updates running"
+        )
+        early = self._updates <= config.entropy_until * self.expected.rounds
+        return Reading("entropy_collapse", entropy, limit, seen, _head_figures(head), name, may_raise=early)
+
+    def _readings_of_round(self, finished: RoundFinished, tally: Tally) -> Iterator[Reading]:
+        if tally.episodes:
+            lost = f"in {tally.not_finite} places the critic's values or the returns of a round are not finite"
+            not_finite = float(tally.not_finite)
+            yield Reading("non_finite", not_finite, Limit(1, 0), lost, {"places": not_finite}, "played")
+            yield from self._habits(tally)
+        if tally.episodes and finished.waiting_share is not None:
+            yield from self._growth(finished.waiting_share, finished.forced_share, tally)
+
+    def _habits(self, tally: Tally) -> Iterator[Reading]:
+        config = self.config
+        for kind, count, threshold, rounds, words in (
+            ("reward_hacking", tally.hacking, config.hacking_rate, config.suspicion_rounds, "suspicions"),
+            ("ransomware", tally.ransomware, config.ransomware_rate, config.suspicion_rounds, "suspicions"),
+            ("rollbacks", tally.panics, config.rollback_share, config.rollback_rounds, "rollbacks"),
+        ):
+            rate = count / tally.episodes
+            seen = f"{count} {words} in {tally.episodes} episodes, the {rounds}th round running with many"
+            figures = {"count": float(count), "episodes": float(tally.episodes), "per_episode": rate}
+            yield Reading(kind, rate, self._high(threshold, rounds), seen, figures)
+
+    def _growth(self, waiting: float, forced: float, tally: Tally) -> Iterator[Reading]:
+        """Rounds in which everything was forced never come here: nobody chose not to grow."""
+        config = self.config
+        yield Reading(
+            "no_growth_collapse",
+            waiting,
+            self._high(config.waiting_high, config.waiting_rounds),
+            f"the policy waits in {waiting:.1%} of the steps that have a choice, the {config.waiting_rounds}th round "
+            "running",
+            {"waiting_share": waiting, "forced_share": forced},
+        )
+        self._barren = 0 if tally.fossilized else self._barren + 1
+        yield Reading(
+            "nothing_grew",
+            self._barren,
+            Limit(config.barren_rounds, 0),
+            f"no seed was fossilised in the last {self._barren} rounds",
+            {"rounds": float(self._barren), "episodes": float(tally.episodes)},
+        )
+
+
+def _head_figures(head: HeadFigures) -> dict[str, float]:
+    measured = {
+        "steps": float(head.steps),
+        "gradient_norm": head.gradient_norm,
+        "lowest_ratio": head.lowest_ratio,
+        "highest_ratio": head.highest_ratio,
+    }
+    return measured if head.entropy is None else measured | {"entropy": head.entropy}
