@@ -33,10 +33,11 @@ from esper.runs import (
     load_config,
     narrate_episode,
 )
+from esper.runs.doctor import diagnose
 from esper.runs.exam import ExamConfig
 from esper.telemetry.query import query
 
-DONE, USER_ERROR, HALTED, INTERRUPTED = 0, 2, 3, 130
+DONE, UNWELL, USER_ERROR, HALTED, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = {State.FINISHED: DONE, State.INTERRUPTED: INTERRUPTED, State.HALTED: HALTED}
 
 out = Console(highlight=False)
@@ -307,6 +308,22 @@ def _show(argv: list[str]) -> int:
     return DONE
 
 
+def _doctor(argv: list[str]) -> int:
+    """say what looks wrong with a run, why, and what to try"""
+
+    def doctor(run: tyro.conf.Positional[Path]) -> Path:
+        """Say what looks wrong with a run, live, finished or crashed; exits 0 if nothing does, 1 otherwise.
+
+        Args:
+            run: Directory of the run.
+        """
+        return run
+
+    diagnosis = diagnose(RunDirectory.open(tyro.cli(doctor, args=argv, prog="esper doctor")))
+    print("\n".join(diagnosis.lines()))
+    return DONE if diagnosis.healthy else UNWELL
+
+
 def _query(argv: list[str]) -> int:
     """ask a run's events by SQL"""
 
@@ -434,6 +451,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "exam": _exam,
     "runs": _runs,
     "show": _show,
+    "doctor": _doctor,
     "query": _query,
     "tasks": _tasks,
     "checkpoint": _checkpoint,

@@ -14,9 +14,11 @@ from esper.telemetry import (
     DecisionMade,
     EpisodeFinished,
     EventLog,
+    HeadFigures,
     RewardPaid,
     RoundFinished,
     RunStarted,
+    UpdateMade,
 )
 
 LEAVES = {
@@ -46,6 +48,14 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 
 ONE_OF_EACH = st.tuples(*map(values_of, EVENTS.values()))
+HEADS = ("op", "slot", "blueprint", "style", "tempo", "alpha_target", "alpha_speed", "alpha_curve")
+HEAD = HeadFigures(steps=50, entropy=0.6, gradient_norm=0.1, lowest_ratio=0.5, highest_ratio=2.0)
+UPDATE = UpdateMade(
+    policy_loss=-0.02, value_loss=0.3, kl=0.01, clipped=0.05, gradient_norm=0.5, advantage_mean=0.0,
+    advantage_deviation=0.1, return_mean=0.4, return_deviation=0.2, explained_variance=0.5, value_error=0.12, steps=600,
+    forced_steps=50, optimiser_steps=20, skipped_steps=0, stopped_early=False, heads=dict.fromkeys(HEADS, HEAD),
+    seconds=1.0,
+)  # fmt: skip
 STARTED = RunStarted("0.1.0", ("digits", "rösti"), 3, 2, 7, "twin", "process", 2, "cpu")
 
 

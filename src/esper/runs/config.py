@@ -13,6 +13,7 @@ from esper.environment import DEFAULT_TASK, Compute, find_task
 from esper.rewards import RewardConfig, find_mode
 from esper.rl import PPOConfig, RLError
 from esper.runs.rollout import Game
+from esper.telemetry import AnomalyConfig, Expectations
 
 
 class InvalidConfig(EsperError):
@@ -77,6 +78,8 @@ class TrainConfig:
     """How the controller learns."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """How large the controller is."""
+    anomalies: AnomalyConfig = field(default_factory=AnomalyConfig)
+    """When the run says that something looks wrong."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in RANGES.items():
@@ -109,6 +112,11 @@ class TrainConfig:
             data_dir=self.data_dir or None,
             record=self.events,
         )
+
+    def expectations(self) -> Expectations:
+        """What the anomaly detector must know of the other settings."""
+        ppo = self.ppo
+        return Expectations(self.rounds, ppo.exploration, ppo.max_gradient_norm, ppo.target_kl)
 
     def to_toml(self) -> str:
         """All settings, also those left at their defaults."""

@@ -8,7 +8,7 @@ the policy acted on is what the update sees.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -30,6 +30,7 @@ from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, training_seed
 from esper.runs.summary import evaluated, summarise, update_event
 from esper.telemetry import (
     CheckpointWritten,
+    Detector,
     EpisodeFinished,
     EventLog,
     NullLog,
@@ -39,6 +40,9 @@ from esper.telemetry import (
     RunInterrupted,
     RunResumed,
     RunStarted,
+    effective,
+    read_log,
+    tame,
 )
 
 MAX_BAD_UPDATES = 3
@@ -70,6 +74,7 @@ class Run:
         self.learner = new_learner(config)
         self.memory = Memory()
         self.log: EventLog | NullLog = NullLog()
+        self.detector = Detector(config.anomalies, config.expectations())
         self.interrupts = Interrupts()
 
     def start(self) -> State:
@@ -160,6 +165,7 @@ class Run:
         def done(played: Played) -> None:
             with self.interrupts.deferred():
                 self.log.write_all([*played.events, played.finished], self.memory.round, played.job.seed)
+            self._watch([*played.events, played.finished])
             self.progress.episode(played.finished)
 
         return backend.map(self.learner.network.state_dict(), jobs, done, self._note)
@@ -192,8 +198,11 @@ class Run:
         return [played.finished for played in self._play(backend, jobs)]
 
     def _restore(self) -> None:
+        """Also leaves the detector as it was at the checkpoint; what it raises of the past is in the log already."""
         checkpoint, damaged = self._newest()
         self._note(RunResumed(checkpoint.name, tuple(path.name for path in damaged)))
+        for record in effective(each for each in read_log(self.directory.events_file) if not tame(each.event)):
+            self.detector.see(record.event)
         self.progress.resumed(checkpoint, damaged)
 
     def _newest(self) -> tuple[Path, list[Path]]:
@@ -231,6 +240,13 @@ class Run:
         self.progress.event(event)
         with self.interrupts.deferred():
             self.log.write(event, self.memory.round, None)
+        self._watch((event,))
+
+    def _watch(self, events: Iterable[Event]) -> None:
+        """Note what looks wrong in them. Nothing that is learned depends on it."""
+        for event in events:
+            for anomaly in self.detector.see(event):
+                self._note(anomaly)
 
     def _failed(self, reason: str) -> None:
         """Say why, as far as the disk still lets us."""

@@ -3,6 +3,8 @@
 SQL over a log is in `esper.telemetry.query`, which is not loaded here: processes that only play need no database.
 """
 
+from esper.telemetry.anomalies import Detector, tame
+from esper.telemetry.anomaly_kinds import KINDS, AnomalyConfig, Expectations, InvalidThreshold
 from esper.telemetry.events import (
     EVENTS,
     AnomalyRaised,
@@ -37,13 +39,18 @@ from esper.telemetry.log import (
 
 __all__ = [
     "EVENTS",
+    "KINDS",
+    "AnomalyConfig",
     "AnomalyRaised",
     "CheckpointWritten",
     "DecisionMade",
+    "Detector",
     "EpisodeFinished",
     "EvaluationMade",
     "EventLog",
+    "Expectations",
     "HeadFigures",
+    "InvalidThreshold",
     "LogReport",
     "LogUnreadable",
     "LogUnwritable",
@@ -63,4 +70,5 @@ __all__ = [
     "WorkerReplaced",
     "effective",
     "read_log",
+    "tame",
 ]

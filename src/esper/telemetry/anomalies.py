@@ -1,222 +1,20 @@
 """What looks wrong in a run, found from its events alone.
 
-A `Detector` is fed every event and answers with the anomalies that it raises. It is a pure function of what it was fed, so
-that replaying a log leaves it as it was. Only what the learned policy did in training counts: evaluation, comparison and
-control policies are passed over, and so are steps that the masks forced.
+A `Detector` is fed every event and answers with the anomalies that it raises. It depends on nothing but what it was
+fed, so replaying a log leaves it as it was. Only what the learned policy did in training counts: evaluation, comparison
+and control policies are passed over, and so are steps that the masks forced.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
-from esper.contracts import EsperError, Event, RansomwareSuspected, RewardHackingSuspected
+from esper.contracts import EpisodeEvent, Event, RansomwareSuspected, RewardHackingSuspected
+from esper.telemetry.anomaly_kinds import KINDS, AnomalyConfig, Expectations
 from esper.telemetry.events import AnomalyRaised, DecisionMade, EpisodeFinished, HeadFigures, RoundFinished, UpdateMade
 
-
-class InvalidThreshold(EsperError):
-    """A threshold of the anomaly detector that makes no sense."""
-
-
-@dataclass(frozen=True)
-class AnomalyConfig:
-    """When something is said to look wrong. Thresholds change what is said, never what is learned."""
-
-    ratio_high: float = 20.0
-    """A probability ratio of new to old policy that is an explosion."""
-    ratio_low: float = 0.05
-    """A probability ratio that is a collapse, if it is seen for `ratio_updates`; a single rare step may go lower."""
-    ratio_updates: int = 3
-    """Updates running after which low ratios are a collapse."""
-    kl_high: float = 0.15
-    """Divergence of the new from the old policy that is a spike, in nats, but never less than twice `ppo.target_kl`."""
-    value_error_high: float = 1.0
-    """Error of the critic over the error of the best constant; at 1 the critic knows nothing."""
-    value_updates: int = 8
-    """Updates running after which that is a collapse, counted from the eighth update on."""
-    gradient_times: float = 4.0
-    """Recent gradient norm before clipping over the usual one that is a drift upwards."""
-    gradient_clips: float = 5.0
-    """Recent gradient norm in units of `ppo.max_gradient_norm` below which no growth is a drift: clipping copes."""
-    gradient_fall: float = 0.02
-    """Recent gradient norm over the usual one that is a drift downwards."""
-    gradient_warmup: int = 10
-    """Updates before gradient norms are judged; the first ones are always larger."""
-    entropy_low: float = 0.02
-    """Entropy of a head that is a collapse, as a share of the most there could be, beyond what exploration alone gives."""
-    entropy_clear: float = 0.06
-    """Entropy of a head, counted likewise, at which a collapse is over."""
-    entropy_updates: int = 5
-    """Updates running after which low entropy is a collapse."""
-    entropy_choices: int = 16
-    """Steps with a choice that an update needs to say anything about the entropy of a head."""
-    entropy_until: float = 0.75
-    """Share of the run's rounds after which a policy may settle, so that low entropy is no longer raised."""
-    waiting_high: float = 0.97
-    """Share of waiting among the steps with a choice that is a collapse of growth."""
-    waiting_rounds: int = 5
-    """Rounds running after which that is a collapse."""
-    barren_rounds: int = 10
-    """Rounds running, with choices, in which no seed was fossilised."""
-    hacking_rate: float = 0.5
-    """Suspicions of reward hacking per episode."""
-    ransomware_rate: float = 0.25
-    """Suspicions of ransomware per episode."""
-    suspicion_rounds: int = 3
-    """Rounds running after which suspicions are a habit."""
-    rollback_share: float = 0.25
-    """Share of the episodes of a round that the governor ended."""
-    rollback_rounds: int = 3
-    """Rounds running after which rollbacks are a habit."""
-    relief: float = 0.9
-    """Share of its threshold to which a figure that was too high must fall until it can be raised again."""
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            low, high = RANGES.get(each.name, (1, 1_000_000))
-            if not low <= value <= high:
-                raise InvalidThreshold(f"anomalies.{each.name} = {value}; give a value from {low:g} to {high:g}")
-        if self.entropy_clear <= self.entropy_low:
-            raise InvalidThreshold(
-                f"anomalies.entropy_clear = {self.entropy_clear} is not above entropy_low = {self.entropy_low}; raise it"
-            )
-
-
-RANGES: dict[str, tuple[float, float]] = {
-    "ratio_high": (1.0, 1e9),
-    "ratio_low": (0.0, 1.0),
-    "kl_high": (0.0, 1e6),
-    "value_error_high": (0.1, 1e6),
-    "gradient_times": (1.0, 1e6),
-    "gradient_clips": (0.0, 1e6),
-    "gradient_fall": (0.0, 1.0),
-    "entropy_low": (0.0, 1.0),
-    "entropy_clear": (0.0, 1.0),
-    "entropy_until": (0.0, 1.0),
-    "waiting_high": (0.0, 1.0),
-    "hacking_rate": (0.001, 1e6),
-    "ransomware_rate": (0.001, 1e6),
-    "rollback_share": (0.001, 1.0),
-    "relief": (0.0, 1.0),
-}
-"""From lowest to highest; counts, which are not named here, are at least 1."""
-
-
-@dataclass(frozen=True)
-class Expectations:
-    """What the run's other settings lead one to expect."""
-
-    rounds: int
-    """Rounds of training asked for."""
-    exploration: float
-    """Share of the probability that is spread evenly over the legal choices."""
-    max_gradient_norm: float
-    """Where gradients are clipped."""
-    target_kl: float
-    """Divergence at which an update ends early; infinite if never."""
-
-    @property
-    def least_entropy(self) -> float:
-        """What exploration alone gives a head that always wants the same of two choices; with more choices it is less.
-
-        >>> round(Expectations(60, 0.05, 0.5, 0.03).least_entropy, 3)
-        0.169
-        """
-        rare = self.exploration / 2
-        return -sum(p * math.log2(p) for p in (rare, 1 - rare) if p > 0)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of anomaly in words, for messages and documents alike."""
-
-    sign: str
-    """What is seen when it is raised."""
-    why: str
-    """Why that matters."""
-    remedy: str
-    """What to try."""
-    settings: tuple[str, ...]
-    """The thresholds that decide."""
-
-
-KINDS: dict[str, Kind] = {
-    "ratio_explosion": Kind(
-        "after an update, a head makes some choice many times as often as before",
-        "the update left the region in which the advantages of the old policy mean anything",
-        "lower ppo.learning_rate or ppo.epochs, or set ppo.target_kl",
-        ("ratio_high",),
-    ),
-    "ratio_collapse": Kind(
-        "update after update, a head all but gives up choices that it had made",
-        "choices that are never made are never judged again, whatever they are worth",
-        "lower ppo.learning_rate or ppo.epochs, or raise ppo.exploration",
-        ("ratio_low", "ratio_updates"),
-    ),
-    "kl_spike": Kind(
-        "the policy moved very far in one update",
-        "the next episodes are played by a policy that no experience supports",
-        "lower ppo.learning_rate, or set ppo.target_kl so that updates end earlier",
-        ("kl_high",),
-    ),
-    "value_collapse": Kind(
-        "the critic errs as much as a constant would, update after update; measured with slow averages",
-        "without a critic advantages are mostly noise, and the policy learns from luck",
-        "raise ppo.value_weight, ppo.epochs or the episodes per round; see that the critic's weights change at all",
-        ("value_error_high", "value_updates"),
-    ),
-    "non_finite": Kind(
-        "optimiser steps left out, losses or values that are not finite",
-        "nothing is learned from such steps, and three updates in a row halt the run",
-        "lower ppo.learning_rate, look for rewards that are not finite, or go back to an earlier checkpoint",
-        (),
-    ),
-    "gradient_drift": Kind(
-        "the recent gradient norm before clipping is far from the usual one",
-        "growing gradients are clipped to noise, and vanished ones teach nothing",
-        "lower ppo.learning_rate, and look at the scale of the rewards in the last rounds with 'esper query'",
-        ("gradient_times", "gradient_clips", "gradient_fall", "gradient_warmup"),
-    ),
-    "entropy_collapse": Kind(
-        "a head that has choices makes the same one nearly always, early in the run",
-        "what is no longer tried cannot be learned",
-        "raise ppo.entropy_weight (for this head alone by ppo.head_entropy) or ppo.exploration, or lower "
-        "ppo.learning_rate",
-        ("entropy_low", "entropy_clear", "entropy_updates", "entropy_choices", "entropy_until"),
-    ),
-    "no_growth_collapse": Kind(
-        "the policy waits although it has choices",
-        "seeds that are never planted teach nothing, so waiting stays the best that is known",
-        "raise ppo.entropy_weight or ppo.exploration, or lower rent: growth may cost more than it can bring",
-        ("waiting_high", "waiting_rounds"),
-    ),
-    "nothing_grew": Kind(
-        "no training episode has fossilised a seed for many rounds",
-        "only fossils are delivered, so the run ends with the host alone",
-        "give the task a longer horizon, lower rent, or raise ppo.exploration",
-        ("barren_rounds",),
-    ),
-    "reward_hacking": Kind(
-        "in many episodes a seed seems worth far more than all seeds together gain",
-        "the policy may be paid for dependence instead of accuracy",
-        "use a reward that pays for the joint gain, such as twin or solo, and look at the seeds with 'esper query'",
-        ("hacking_rate", "suspicion_rounds"),
-    ),
-    "ransomware": Kind(
-        "in many episodes the host has come to depend on a seed that brings nothing",
-        "removing the seed hurts, so it looks useful and is kept",
-        "use a reward that compares with a host without growth, such as twin or solo",
-        ("ransomware_rate", "suspicion_rounds"),
-    ),
-    "rollbacks": Kind(
-        "the governor ends many episodes",
-        "such episodes are cut short and punished, and little is learned from the rest of them",
-        "lower the seeds' learning rate in the task, and look at the reasons with 'esper query RUN \"SELECT * FROM "
-        "RolledBack\"'",
-        ("rollback_share", "rollback_rounds"),
-    ),
-}
-"""Every anomaly that can be raised."""
+SQUARABLE = 1e100
+"""What is larger, or not a number, would spoil averages of squares for good."""
 
 
 class Ema:
@@ -234,7 +32,7 @@ class Ema:
 
 @dataclass(frozen=True)
 class Limit:
-    """Where an alarm begins and where it is over; a lower end above the beginning watches for what is too low."""
+    """Where an alarm begins and where it is over; if that is higher, it watches for what is too low."""
 
     raise_at: float
     clear_at: float
@@ -314,7 +112,7 @@ class Critic:
     def add(self, update: UpdateMade) -> float | None:
         """The comparison after one more update; None while nothing can be said."""
         figures = (update.value_error, update.return_mean, update.return_deviation)
-        if not all(map(math.isfinite, figures)):
+        if not all(abs(figure) < SQUARABLE for figure in figures):
             return None
         self.updates += 1
         if self.updates == 1:
@@ -355,7 +153,7 @@ class Detector:
                 self._episode.hacking += 1
             case RansomwareSuspected():
                 self._episode.ransomware += 1
-            case DecisionMade(value=float(value)) if not math.isfinite(value):
+            case DecisionMade() if not tame(event):
                 self._episode.not_finite += 1
         return ()
 
@@ -389,7 +187,7 @@ class Detector:
 
     def _readings_of_update(self, update: UpdateMade) -> Iterator[Reading]:
         yield self._finite(update)
-        heads = {name: head for name, head in update.heads.items() if head.steps}
+        heads = {name: head for name, head in update.heads.items() if head.steps and not math.isnan(head.lowest_ratio)}
         if heads:
             yield from self._ratios(heads)
         yield self._divergence(update)
@@ -422,9 +220,9 @@ class Detector:
         yield Reading(
             "ratio_collapse",
             head.lowest_ratio,
-            Limit(config.ratio_low, config.ratio_low / max(config.relief, 1e-9), config.ratio_updates),
-            f"the head '{name}' makes a choice {head.lowest_ratio:.2g} times as often as before the update, the "
-            f"{config.ratio_updates}th update running with a ratio below {config.ratio_low:g}",
+            Limit(config.ratio_low, config.ratio_low / config.relief, config.ratio_updates),
+            f"the head '{name}' makes a choice {head.lowest_ratio:.2g} times as often as before, and ratios were "
+            f"below {config.ratio_low:g} for {config.ratio_updates} updates running",
             _head_figures(head),
         )
 
@@ -438,8 +236,9 @@ class Detector:
     def _value(self, update: UpdateMade, error: float) -> Reading:
         config = self.config
         seen = (
-            f"the critic's error is {error:.2f} times that of a constant, the {config.value_updates}th update running; "
-            f"now {update.value_error:.3g} where returns deviate by {update.return_deviation:.3g}"
+            f"the critic's error is {error:.2f} times that of a constant, and was no better for "
+            f"{config.value_updates} updates running; now it is {update.value_error:.3g} where returns deviate by "
+            f"{update.return_deviation:.3g}"
         )
         figures = {
             "relative_error": error, "value_error": update.value_error, "return_deviation": update.return_deviation,
@@ -461,7 +260,7 @@ class Detector:
         seen = f"the gradient norm before clipping is {recent:.3g} of late, {times:.2g} times its usual {usual:.3g}"
         grown = times if recent >= harmless else 0.0
         yield Reading("gradient_drift", grown, self._high(config.gradient_times), seen, figures, "grown")
-        fall = Limit(config.gradient_fall, config.gradient_fall / max(config.relief, 1e-9))
+        fall = Limit(config.gradient_fall, config.gradient_fall / config.relief)
         yield Reading("gradient_drift", times, fall, seen, figures, "fallen")
 
     def _entropy(self, name: str, head: HeadFigures, entropy: float) -> Reading:
@@ -491,7 +290,7 @@ class Detector:
             ("rollbacks", tally.panics, config.rollback_share, config.rollback_rounds, "rollbacks"),
         ):
             rate = count / tally.episodes
-            seen = f"{count} {words} in {tally.episodes} episodes, the {rounds}th round running with many"
+            seen = f"{count} {words} in {tally.episodes} episodes, and as many for {rounds} rounds running"
             figures = {"count": float(count), "episodes": float(tally.episodes), "per_episode": rate}
             yield Reading(kind, rate, self._high(threshold, rounds), seen, figures)
 
@@ -502,8 +301,8 @@ class Detector:
             "no_growth_collapse",
             waiting,
             self._high(config.waiting_high, config.waiting_rounds),
-            f"the policy waits in {waiting:.1%} of the steps that have a choice, the {config.waiting_rounds}th round "
-            "running",
+            f"the policy waits in {waiting:.1%} of the steps that have a choice, and as often for "
+            f"{config.waiting_rounds} rounds running",
             {"waiting_share": waiting, "forced_share": forced},
         )
         self._barren = 0 if tally.fossilized else self._barren + 1
@@ -524,3 +323,10 @@ def _head_figures(head: HeadFigures) -> dict[str, float]:
         "highest_ratio": head.highest_ratio,
     }
     return measured if head.entropy is None else measured | {"entropy": head.entropy}
+
+
+def tame(event: Event) -> bool:
+    """Whether it is one of the many events inside of episodes that say nothing to a detector."""
+    if isinstance(event, DecisionMade):
+        return event.value is None or math.isfinite(event.value)
+    return isinstance(event, EpisodeEvent) and not isinstance(event, RewardHackingSuspected | RansomwareSuspected)

@@ -123,15 +123,16 @@ def sentence_of(record: type[Any], field: str) -> str:
     return said or (IN_CONTRACTS.get(field, "") if owner.__module__ == contract_events.__name__ else "")
 
 
-def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
     shown = [header, ["---"] * len(list(header)), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in shown)
 
 
 def _record_section(name: str, record: type[Any]) -> str:
     rows = [(f"`{field}`", f"`{codec.sql}`", sentence_of(record, field)) for field, codec in codecs_of(record).items()]
-    table = f"\n{_table(('field', 'type', 'meaning'), rows)}\n" if rows else ""
-    return f"## {name}\n\n{inspect.getdoc(record)}\n{table}"
+    fields = f"\n{table(('field', 'type', 'meaning'), rows)}\n" if rows else ""
+    return f"## {name}\n\n{inspect.getdoc(record)}\n{fields}"
 
 
 def _view_section(name: str, sentence: str, columns: list[tuple[str, str]]) -> str:

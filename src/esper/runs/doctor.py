@@ -1,0 +1,215 @@
+"""What is wrong with a run, in plain words, from its directory alone: live, finished or crashed.
+
+Anomalies are found by feeding the log to a new detector, so that runs of older versions are examined as well.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from esper.runs.directory import RunDirectory, State
+from esper.telemetry import (
+    AnomalyRaised,
+    Detector,
+    EpisodeFinished,
+    LogReport,
+    Record,
+    RoundFinished,
+    RunFailed,
+    RunHalted,
+    RunResumed,
+    WorkerReplaced,
+    effective,
+    read_log,
+    tame,
+)
+
+FEWEST_ROUNDS = 5
+"""At each end of a run, to say whether it learned."""
+LATELY = 20
+"""Rounds in which an anomaly that comes back, though it is over, still looks wrong."""
+NOT_FINITE = re.compile(r"\b(nan|inf|non-?finite|not finite)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that looks wrong."""
+
+    what: str
+    """In a word or two."""
+    sentence: str
+    """What was seen with its figures, why it matters, what to try."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a doctor says of a run."""
+
+    summary: str
+    """State and progress."""
+    findings: tuple[Finding, ...]
+    remarks: tuple[str, ...]
+    """Worth knowing, and no illness."""
+
+    @property
+    def healthy(self) -> bool:
+        return not self.findings
+
+    def lines(self) -> list[str]:
+        """All of it, for a terminal."""
+        count = len(self.findings)
+        wrong = "1 thing looks wrong" if count == 1 else f"{count} things look wrong"
+        return [
+            self.summary,
+            "nothing looks wrong" if self.healthy else wrong,
+            *(f"- {finding.what}: {finding.sentence}" for finding in self.findings),
+            *(f"(also: {remark})" for remark in self.remarks),
+        ]
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A run and what its log says."""
+
+    directory: RunDirectory
+    state: State
+    records: Sequence[Record]
+    """Those that count, without what is tame."""
+    resumed: int
+    """How often it was gone on with."""
+    report: LogReport
+
+
+def diagnose(directory: RunDirectory) -> Diagnosis:
+    """Examine a run."""
+    state, report = directory.state(), LogReport()
+    heard = [each for each in read_log(directory.events_file, report) if not tame(each.event)]
+    resumed = sum(isinstance(each.event, RunResumed) for each in heard)
+    patient = Patient(directory, state, effective(heard), resumed, report)
+    anomalies, over = _anomalies(patient)
+    status = directory.status()
+    progress = "" if status is None else f", {status.round} of {status.rounds} rounds"
+    findings = [finding for examine in EXAMINATIONS for finding in examine(patient)]
+    return Diagnosis(f"{directory.path}: {state.value}{progress}", (*findings, *anomalies), (*_remarks(patient), *over))
+
+
+def _state(patient: Patient) -> list[Finding]:
+    resume = f"'esper resume {patient.directory.path}'"
+    status = patient.directory.status()
+    reason = _last_reason(patient) or (status.reason if status else None) or "no reason was written"
+    match patient.state:
+        case State.KILLED:
+            said = "the process that trained it is gone without a word; it was killed, or the machine went down"
+            return [Finding("killed", f"{said}: nothing of the complete rounds is lost; go on with {resume}")]
+        case State.FAILED if NOT_FINITE.search(reason):
+            said = f"{reason}: a weight or a value of the controller is not a finite number"
+            again = f"{resume} from the last checkpoint; if it fails again, lower ppo.learning_rate in a new run"
+            return [Finding("failed", f"{said}; try {again}")]
+        case State.FAILED:
+            return [Finding("failed", f"{reason}: an error ended it; mend the cause, then {resume}")]
+        case State.HALTED:
+            return [Finding("halted", f"{reason}: a health check ended it, and the last good checkpoint is kept")]
+        case State.UNKNOWN:
+            said = "status.json is missing or cannot be read, and no process trains it: it ended before its first round"
+            return [Finding("unknown state", f"{said}, or the file was removed; try {resume}, or start a new run")]
+    return []
+
+
+def _last_reason(patient: Patient) -> str | None:
+    """Why the run ended, in its own last words."""
+    ends = [each.event.reason for each in patient.records if isinstance(each.event, RunFailed | RunHalted)]
+    return ends[-1] if ends else None
+
+
+def _damaged(patient: Patient) -> list[Finding]:
+    """A crash may cut the line that is being written; what goes beyond that has another cause."""
+    report = patient.report
+    if report.damaged <= patient.resumed:
+        return []
+    said = f"{report.damaged} of {report.lines} lines of events.jsonl cannot be read and are left out"
+    why = f"a crash cuts one line at most, and the run was resumed {patient.resumed} times"
+    return [Finding("damaged log", f"{said}: {why}; check the disk, and take the rest with caution")]
+
+
+def _no_events(patient: Patient) -> list[Finding]:
+    ended = patient.state in {State.FINISHED, State.HALTED, State.INTERRUPTED}
+    if patient.records or not ended or not patient.directory.config().events:
+        return []
+    return [Finding("no events", "events.jsonl is missing or empty: nothing can be said of how it learned; restore it")]
+
+
+def _learning(patient: Patient) -> list[Finding]:
+    """Compares the two ends of the run; a rise within one standard error is not seen as one."""
+    totals = [each.event.total for each in patient.records if isinstance(each.event, RoundFinished)]
+    size = max(FEWEST_ROUNDS, len(totals) // 5)
+    if len(totals) < 2 * size or not all(map(math.isfinite, totals)):
+        return []
+    first, last = totals[:size], totals[-size:]
+    rise = fmean(last) - fmean(first)
+    noise = math.sqrt((stdev(first) ** 2 + stdev(last) ** 2) / size)
+    if rise > noise:
+        return []
+    said = (
+        f"the mean return of the last {size} rounds is {fmean(last):+.3f}, that of the first {size} was "
+        f"{fmean(first):+.3f}, and {noise:.3f} of the difference may be chance"
+    )
+    advice = "give it more rounds or more episodes per round, another ppo.learning_rate, or a lower rent"
+    return [Finding("no learning visible", f"{said}: the controller is no better than when it began; {advice}")]
+
+
+def _comparison(patient: Patient) -> list[Finding]:
+    """Means over the seeds that the controller and a control both played."""
+    played: dict[str, dict[tuple[str, int | None], float]] = {}
+    for record in patient.records:
+        event = record.event
+        if isinstance(event, EpisodeFinished) and event.purpose == "compare":
+            played.setdefault(event.policy, {})[event.task, record.episode] = event.total
+    ours = played.pop("greedy", {})
+    better = []
+    for control, theirs in played.items():
+        both = ours.keys() & theirs.keys()
+        mine, other = (fmean(each[key] for key in both) if both else 0.0 for each in (ours, theirs))
+        if mine < other:
+            better.append(f"{control} gets {other:+.3f} where the controller gets {mine:+.3f} ({len(both)} episode(s))")
+    if not better:
+        return []
+    advice = "train longer or with more episodes per round, and compare on more seeds with 'esper exam'"
+    return [Finding("worse than a control", f"on the same held-out seeds {', '.join(better)}; {advice}")]
+
+
+EXAMINATIONS: tuple[Callable[[Patient], list[Finding]], ...] = (_state, _damaged, _no_events, _learning, _comparison)
+
+
+def _anomalies(patient: Patient) -> tuple[list[Finding], list[str]]:
+    """The anomalies that still stand or come again and again, and a word about those that are over."""
+    config = patient.directory.config()
+    detector = Detector(config.anomalies, config.expectations())
+    raised = [(each.round + 1, anomaly) for each in patient.records for anomaly in detector.see(each.event)]
+    standing = [(at, each) for at, each in raised if any(each is other for other in detector.standing.values())]
+    findings = [Finding(f"{each.kind} since round {at}", each.message) for at, each in standing]
+    now = max((each.round + 1 for each in patient.records), default=0)
+    over: dict[str, list[tuple[int, AnomalyRaised]]] = {}
+    for at, each in raised:
+        if each.kind not in {other.kind for _, other in standing}:
+            over.setdefault(each.kind, []).append((at, each))
+    remarks = []
+    for kind, times in over.items():
+        lately = [(at, each) for at, each in times if at > now - LATELY]
+        rounds = f"round {times[-1][0]}" if len(times) == 1 else f"{len(times)} rounds, last in {times[-1][0]}"
+        if len(lately) > 1:
+            findings.append(Finding(f"{kind} in {rounds}", lately[-1][1].message))
+        else:
+            remarks.append(f"over by now: {kind} in {rounds}")
+    return findings, remarks
+
+
+def _remarks(patient: Patient) -> list[str]:
+    lost = sum(isinstance(each.event, WorkerReplaced) for each in patient.records)
+    told = {
+        f"{lost} worker(s) died or hung and were replaced": lost,
+        f"it was interrupted; go on with 'esper resume {patient.directory.path}'": patient.state is State.INTERRUPTED,
+        "it writes no events, so that little can be said": not patient.directory.config().events,
+    }
+    return [*(text for text, holds in told.items() if holds), *patient.report.warnings()]

@@ -1,0 +1,212 @@
+"""Every kind of anomaly in words, and when it is raised: one table and one configuration that all else reads."""
+
+import math
+from dataclasses import dataclass, fields
+
+from esper.contracts import EsperError
+
+
+class InvalidThreshold(EsperError):
+    """A threshold of the anomaly detector that makes no sense."""
+
+
+@dataclass(frozen=True)
+class AnomalyConfig:
+    """When something is said to look wrong. Thresholds change what is said, never what is learned."""
+
+    ratio_high: float = 20.0
+    """A probability ratio of new to old policy that is an explosion."""
+    ratio_low: float = 0.05
+    """A probability ratio that is a collapse, if updates running have one; a single rare step may go lower."""
+    ratio_updates: int = 3
+    """Updates running after which low ratios are a collapse."""
+    kl_high: float = 0.15
+    """Divergence of the new from the old policy that is a spike, in nats, but never less than twice `ppo.target_kl`."""
+    value_error_high: float = 0.98
+    """Error of the critic over the error of the best constant; at 1 the critic knows nothing."""
+    value_updates: int = 8
+    """Updates running after which that is a collapse, counted from the eighth update on."""
+    gradient_times: float = 4.0
+    """Recent gradient norm before clipping over the usual one that is a drift upwards."""
+    gradient_clips: float = 5.0
+    """Recent gradient norm in units of `ppo.max_gradient_norm` below which no growth is a drift: clipping copes."""
+    gradient_fall: float = 0.02
+    """Recent gradient norm over the usual one that is a drift downwards."""
+    gradient_warmup: int = 10
+    """Updates before gradient norms are judged; the first ones are always larger."""
+    entropy_low: float = 0.02
+    """Entropy of a head that is a collapse: a share of the most there could be, beyond what exploration alone gives."""
+    entropy_clear: float = 0.06
+    """Entropy of a head, counted likewise, at which a collapse is over."""
+    entropy_updates: int = 5
+    """Updates running after which low entropy is a collapse."""
+    entropy_choices: int = 16
+    """Steps with a choice that an update needs to say anything about the entropy of a head."""
+    entropy_until: float = 0.75
+    """Share of the run's rounds after which a policy may settle, so that low entropy is no longer raised."""
+    waiting_high: float = 0.97
+    """Share of waiting among the steps with a choice that is a collapse of growth."""
+    waiting_rounds: int = 5
+    """Rounds running after which that is a collapse."""
+    barren_rounds: int = 10
+    """Rounds running, with choices, in which no seed was fossilised."""
+    hacking_rate: float = 0.5
+    """Suspicions of reward hacking per episode."""
+    ransomware_rate: float = 0.25
+    """Suspicions of ransomware per episode."""
+    suspicion_rounds: int = 3
+    """Rounds running after which suspicions are a habit."""
+    rollback_share: float = 0.25
+    """Share of the episodes of a round that the governor ended."""
+    rollback_rounds: int = 3
+    """Rounds running after which rollbacks are a habit."""
+    relief: float = 0.9
+    """Share of its threshold to which a figure that was too high must fall until it can be raised again."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            low, high = RANGES.get(each.name, (1, 1_000_000))
+            if not low <= value <= high:
+                raise InvalidThreshold(f"anomalies.{each.name} = {value}; give a value from {low:g} to {high:g}")
+        if self.entropy_clear <= self.entropy_low:
+            raise InvalidThreshold(
+                f"anomalies.entropy_clear = {self.entropy_clear}; give a value above entropy_low = {self.entropy_low}"
+            )
+
+
+RANGES: dict[str, tuple[float, float]] = {
+    "ratio_high": (1.001, 1e9),
+    "ratio_low": (1e-9, 0.999),
+    "kl_high": (1e-6, 1e6),
+    "value_error_high": (0.1, 1e6),
+    "gradient_times": (1.0, 1e6),
+    "gradient_clips": (0.0, 1e6),
+    "gradient_fall": (1e-9, 1.0),
+    "entropy_low": (0.0, 1.0),
+    "entropy_clear": (0.0, 1.0),
+    "entropy_until": (0.0, 1.0),
+    "waiting_high": (0.01, 1.0),
+    "hacking_rate": (0.001, 1e6),
+    "ransomware_rate": (0.001, 1e6),
+    "rollback_share": (0.001, 1.0),
+    "relief": (0.1, 0.99),
+}
+"""From lowest to highest; counts, which are not named here, are at least 1."""
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """What the run's other settings lead one to expect."""
+
+    rounds: int
+    """Rounds of training asked for."""
+    exploration: float
+    """Share of the probability that is spread evenly over the legal choices."""
+    max_gradient_norm: float
+    """Where gradients are clipped."""
+    target_kl: float
+    """Divergence at which an update ends early; infinite if never."""
+
+    @property
+    def least_entropy(self) -> float:
+        """What exploration alone gives a head that always wants the same of two choices; with more choices it is less.
+
+        >>> round(Expectations(60, 0.05, 0.5, 0.03).least_entropy, 3)
+        0.169
+        """
+        rare = self.exploration / 2
+        return -sum(p * math.log2(p) for p in (rare, 1 - rare) if p > 0)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of anomaly in words, for messages and documents alike."""
+
+    sign: str
+    """What is seen when it is raised."""
+    why: str
+    """Why that matters."""
+    remedy: str
+    """What to try."""
+    settings: tuple[str, ...]
+    """The thresholds that decide."""
+
+
+KINDS: dict[str, Kind] = {
+    "ratio_explosion": Kind(
+        "after an update, a head makes some choice many times as often as before",
+        "the update left the region in which the advantages of the old policy mean anything",
+        "lower ppo.learning_rate or ppo.epochs, or set ppo.target_kl",
+        ("ratio_high",),
+    ),
+    "ratio_collapse": Kind(
+        "update after update, a head all but gives up choices that it had made",
+        "choices that are never made are never judged again, whatever they are worth",
+        "lower ppo.learning_rate or ppo.epochs, or raise ppo.exploration",
+        ("ratio_low", "ratio_updates"),
+    ),
+    "kl_spike": Kind(
+        "the policy moved very far in one update",
+        "the next episodes are played by a policy that no experience supports",
+        "lower ppo.learning_rate, or set ppo.target_kl so that updates end earlier",
+        ("kl_high",),
+    ),
+    "value_collapse": Kind(
+        "the critic errs as much as a constant would, update after update; measured with slow averages",
+        "without a critic advantages are mostly noise, and the policy learns from luck",
+        "raise ppo.value_weight, ppo.epochs or the episodes per round; see that the critic's weights change at all",
+        ("value_error_high", "value_updates"),
+    ),
+    "non_finite": Kind(
+        "optimiser steps left out, losses or values that are not finite",
+        "nothing is learned from such steps, and three updates in a row halt the run",
+        "lower ppo.learning_rate, look for rewards that are not finite, or go back to an earlier checkpoint",
+        (),
+    ),
+    "gradient_drift": Kind(
+        "the recent gradient norm before clipping is far from the usual one",
+        "growing gradients are clipped to noise, and vanished ones teach nothing",
+        "lower ppo.learning_rate, and look at the scale of the rewards in the last rounds with 'esper query'",
+        ("gradient_times", "gradient_clips", "gradient_fall", "gradient_warmup"),
+    ),
+    "entropy_collapse": Kind(
+        "a head that has choices makes the same one nearly always, early in the run",
+        "what is no longer tried cannot be learned",
+        "raise ppo.entropy_weight (for this head alone by ppo.head_entropy) or ppo.exploration, or lower "
+        "ppo.learning_rate",
+        ("entropy_low", "entropy_clear", "entropy_updates", "entropy_choices", "entropy_until"),
+    ),
+    "no_growth_collapse": Kind(
+        "the policy waits although it has choices",
+        "seeds that are never planted teach nothing, so waiting stays the best that is known",
+        "raise ppo.entropy_weight or ppo.exploration, or lower rent: growth may cost more than it can bring",
+        ("waiting_high", "waiting_rounds"),
+    ),
+    "nothing_grew": Kind(
+        "no training episode has fossilised a seed for many rounds",
+        "only fossils are delivered, so the run ends with the host alone",
+        "give the task a longer horizon, lower rent, or raise ppo.exploration",
+        ("barren_rounds",),
+    ),
+    "reward_hacking": Kind(
+        "in many episodes a seed seems worth far more than all seeds together gain",
+        "the policy may be paid for dependence instead of accuracy",
+        "use a reward that pays for the joint gain, such as twin or solo, and look at the seeds with 'esper query'",
+        ("hacking_rate", "suspicion_rounds"),
+    ),
+    "ransomware": Kind(
+        "in many episodes the host has come to depend on a seed that brings nothing",
+        "removing the seed hurts, so it looks useful and is kept",
+        "use a reward that compares with a host without growth, such as twin or solo",
+        ("ransomware_rate", "suspicion_rounds"),
+    ),
+    "rollbacks": Kind(
+        "the governor ends many episodes",
+        "such episodes are cut short and punished, and little is learned from the rest of them",
+        "lower the seeds' learning rate in the task, and look at the reasons with 'esper query RUN \"SELECT * FROM "
+        "RolledBack\"'",
+        ("rollback_share", "rollback_rounds"),
+    ),
+}
+"""Every anomaly that can be raised."""

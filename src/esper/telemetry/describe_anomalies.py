@@ -1,0 +1,71 @@
+"""Writes docs/diagnostics.md from the kinds of anomalies: `python -m esper.telemetry.describe_anomalies`."""
+
+from esper.telemetry.anomaly_kinds import KINDS, RANGES, AnomalyConfig, Kind
+from esper.telemetry.describe import sentence_of, table
+
+INTRODUCTION = """\
+# Diagnostics
+
+This file is made by `python -m esper.telemetry.describe_anomalies > docs/diagnostics.md`; a test compares them.
+
+While a run trains, a detector reads the events that it writes and raises an anomaly when something looks wrong: an
+`AnomalyRaised` in `events.jsonl` right after the event that caused it, a line on the screen, a row of the view
+`anomalies`. Nothing that is learned depends on it, and thresholds can be changed without changing a weight:
+
+```toml
+[anomalies]
+kl_high = 0.3
+```
+
+An anomaly is raised once and stands until its figure has come back: below `relief` times its threshold where it was
+too high, above the threshold over `relief` where it was too low. Only training episodes of the learned policy and its
+updates count, so controls raise nothing. Steps that the masks forced count for nothing: a head without a choice has
+no entropy, and a round without a choice is neither waiting nor barren. Explained variance is never an alarm, because
+it means little where returns hardly vary. A resumed run reads its own log first, and goes on with the alarms that
+stood; a run without events (`--no-events`) begins with none.
+
+Phases: gradient norms are judged after `gradient_warmup` updates, the critic from its eighth update on, and entropy
+only in the first `entropy_until` of the rounds, since a policy may settle later. Defaults fit the settings of `esper
+train`. They are silent over `esper train --task digits-pointwise --seed 1` (19 rounds of 16 episodes) and `esper
+train --task digits-pointwise digits spirals --episodes 24 --seed 1` (35 rounds), in which single updates had ratios
+from 0.02 to 9.4, divergences up to 0.053, and gradient norms up to four times the clip.
+"""
+
+DOCTOR = """\
+# esper doctor
+
+`esper doctor RUN` reads the directory of a live, finished or crashed run and says what looks wrong, why, and what to
+try. It exits 0 if nothing does, 1 if something does, 2 if there is no run. It finds anomalies by feeding the log to a
+new detector, so that thresholds can be changed in `config.toml` afterwards. Beside the anomalies that still stand,
+and those that came more than once in the last 20 rounds, it looks for:
+
+| finding | what it means |
+|---|---|
+| killed, failed, halted, unknown state | how the run ended, in its own last words, and how to go on |
+| damaged log | more lines of `events.jsonl` cannot be read than crashes explain |
+| no events | a run that ended has no events although it should |
+| no learning visible | from 10 rounds on: the mean return of the last fifth of all rounds (at least 5) \
+does not exceed that of \
+the first by one standard error |
+| worse than a control | in a run with `--compare`: a control got a higher mean return on the same seeds |
+"""
+
+
+def _section(name: str, kind: Kind) -> str:
+    defaults = AnomalyConfig()
+    rows = [(f"`{each}`", f"{getattr(defaults, each):g}", sentence_of(AnomalyConfig, each)) for each in kind.settings]
+    thresholds = table(("threshold", "default", "meaning"), rows) if rows else "It has no threshold: one is too many."
+    words = f"Seen: {kind.sign}.\n\nWhy it matters: {kind.why}.\n\nWhat to try: {kind.remedy}."
+    return f"## {name}\n\n{words}\n\n{thresholds}\n"
+
+
+def document() -> str:
+    """The whole text."""
+    low, high = RANGES["relief"]
+    relief = f"`relief` is {AnomalyConfig().relief:g} by default, from {low:g} to {high:g}.\n"
+    sections = [_section(name, kind) for name, kind in KINDS.items()]
+    return "\n".join([INTRODUCTION, "# Anomalies\n", relief, *sections, DOCTOR])
+
+
+if __name__ == "__main__":
+    print(document(), end="")

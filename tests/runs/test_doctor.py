@@ -1,0 +1,337 @@
+"""A run that is made ill says so while it goes on, and the doctor says it again in plain words."""
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from esper.cli import main
+from esper.rl import NonFinite, load_checkpoint
+from esper.runs import Quiet, Run, RunDirectory, State
+from esper.runs.directory import status_now
+from esper.runs.doctor import diagnose
+from esper.telemetry import (
+    KINDS,
+    AnomalyConfig,
+    AnomalyRaised,
+    CheckpointWritten,
+    EventLog,
+    RunFailed,
+    RunHalted,
+    RunInterrupted,
+    RunResumed,
+    UpdateMade,
+    effective,
+    read_log,
+)
+from tests.runs.worlds import small_config
+from tests.telemetry.cases import STARTED, UPDATE, finished, round_finished
+
+
+def silent():
+    return Quiet(Console(file=StringIO()))
+
+
+def prepared(tmp_path, ppo=None, **changes):
+    """A run that is ready to start, evaluated at its end only."""
+    config = small_config(tmp_path, **{"reward": "sparse", "evaluate_every": 100, **changes})
+    config = replace(config, ppo=replace(config.ppo, **(ppo or {})))
+    directory = RunDirectory.create(tmp_path / "run", config)
+    return directory, Run(directory, config, silent())
+
+
+def anomalies(directory):
+    return [each for each in effective(read_log(directory.events_file)) if isinstance(each.event, AnomalyRaised)]
+
+
+def kinds(directory):
+    return {each.event.kind for each in anomalies(directory)}
+
+
+def said_by_doctor(directory):
+    return "\n".join(diagnose(directory).lines())
+
+
+def test_a_huge_learning_rate_is_told_by_the_policy_that_moves_too_far(tmp_path):
+    """R4-H1: the loop emits it, right after the update that caused it. Exploration bounds ratios from above."""
+    fast = {"learning_rate": 1.0, "final_learning_rate": 1.0}
+    directory, run = prepared(tmp_path, fast, rounds=4, anomalies=AnomalyConfig(ratio_high=1.5, ratio_updates=1))
+    run.start()
+    assert {"kl_spike", "ratio_explosion", "ratio_collapse"} <= kinds(directory)
+    records = [each.event for each in read_log(directory.events_file)]
+    at = next(at for at, event in enumerate(records) if isinstance(event, AnomalyRaised) and event.kind == "kl_spike")
+    cause = next(event for event in reversed(records[:at]) if not isinstance(event, AnomalyRaised))
+    assert isinstance(cause, UpdateMade)
+    assert records[at].figures["kl"] == cause.kl > 0.15
+    said = said_by_doctor(directory)
+    for kind in ("kl_spike", "ratio_explosion", "ratio_collapse"):
+        assert kind in said
+
+
+def test_gradients_that_grow_are_told_as_drift_although_they_are_clipped(tmp_path):
+    """R4-H1."""
+    directory, run = prepared(tmp_path, rounds=5, anomalies=AnomalyConfig(gradient_warmup=2))
+    weight = run.learner.network.op_head.weight
+    weight.register_hook(lambda gradient: gradient * 10 ** (4 * (run.memory.round >= 3)))
+    assert run.start() is State.FINISHED
+    (drift,) = [each for each in anomalies(directory) if each.event.kind == "gradient_drift"]
+    assert drift.round == 3
+    assert "gradient_drift since round 4: the gradient norm before clipping is" in said_by_doctor(directory)
+
+
+def test_no_entropy_weight_and_a_constant_reward_are_told_by_the_head_that_collapses(tmp_path):
+    still = {"entropy_weight": 0.0, "final_entropy_weight": 0.0, "learning_rate": 0.3, "final_learning_rate": 0.3}
+    directory, run = prepared(tmp_path, {**still, "exploration": 0.0, "target_kl": float("inf")}, rounds=12)
+    update = run.learner.update
+    run.learner.update = lambda rows, *rest, **named: update(
+        rows._replace(rewards=torch.ones_like(rows.rewards)), *rest, **named
+    )
+    run.start()
+    assert "entropy_collapse" in kinds(directory)
+    assert "the head 'op' has 0.0" in said_by_doctor(directory)
+    assert main(["doctor", str(directory.path)]) == 1
+
+
+def test_a_frozen_critic_is_told_by_its_error_and_one_that_learns_is_not(tmp_path):
+    frozen, run = prepared(tmp_path, {"value_weight": 0.0}, rounds=16, episodes=4, reward="solo")
+    run.start()
+    assert "value_collapse" in kinds(frozen)
+    assert "value_collapse since round" in said_by_doctor(frozen)
+    assert "times that of a constant" in said_by_doctor(frozen)
+    (tmp_path / "other").mkdir()
+    learning, run = prepared(tmp_path / "other", rounds=16, episodes=4, reward="solo")
+    run.start()
+    assert kinds(learning) == {"nothing_grew"}, "six epochs are too few to keep a seed"
+
+
+def test_a_critic_with_a_weight_that_is_not_a_number_is_told_before_the_run_fails(tmp_path):
+    directory, run = prepared(tmp_path)
+    with torch.no_grad():
+        next(run.learner.network.critic.parameters()).view(-1)[0] = float("nan")
+    with pytest.raises(NonFinite, match="nan"):
+        run.start()
+    assert kinds(directory) == {"non_finite"}
+    said = said_by_doctor(directory)
+    assert "failed: NonFinite" in said
+    assert "a weight or a value of the controller is not a finite number" in said
+    assert "non_finite since round 1" in said
+
+
+def test_a_head_with_a_weight_that_is_not_a_number_fails_with_the_doctors_word(tmp_path):
+    directory, run = prepared(tmp_path)
+    with torch.no_grad():
+        run.learner.network.op_head.weight[0, 0] = float("nan")
+    with pytest.raises(RuntimeError, match="nan"):
+        run.start()
+    assert "a weight or a value of the controller is not a finite number" in said_by_doctor(directory)
+
+
+def test_gradients_that_are_not_finite_are_told_from_the_first_one_on(tmp_path):
+    directory, run = prepared(tmp_path, rounds=9)
+    run.learner.network.op_head.weight.register_hook(lambda gradient: gradient * float("nan"))
+    assert run.start() is State.HALTED
+    (raised,) = anomalies(directory)
+    assert (raised.round, raised.event.kind) == (0, "non_finite")
+    said = said_by_doctor(directory)
+    assert "halted: 3 updates in a row had gradients that are not finite" in said
+    assert "non_finite since round 1: " in said
+
+
+def test_a_host_that_explodes_is_told_by_its_rollbacks(tmp_path):
+    directory, run = prepared(tmp_path, rounds=3)
+    task = Path(run.config.task[0])
+    task.write_text(task.read_text().replace("\nlearning_rate = 0.01", "\nlearning_rate = 10.0"))
+    run.start()
+    assert "rollbacks" in kinds(directory)
+    assert "rollbacks since round 3: 3 rollbacks in 3 episodes" in said_by_doctor(directory)
+
+
+TOUCHY = AnomalyConfig(
+    ratio_high=1.01, ratio_low=0.99, ratio_updates=2, kl_high=1e-6, gradient_warmup=1, gradient_times=1.01,
+    gradient_clips=0.0, waiting_high=0.3, waiting_rounds=2, barren_rounds=4, entropy_low=0.9, entropy_clear=0.95,
+    entropy_updates=4, entropy_choices=1, relief=0.5,
+)  # fmt: skip
+
+
+def weights(directory):
+    return load_checkpoint(directory.saved()[0]).weights
+
+
+def test_what_is_learned_does_not_depend_on_what_is_raised(tmp_path):
+    found = []
+    for name, thresholds in (("calm", AnomalyConfig()), ("touchy", TOUCHY)):
+        (tmp_path / name).mkdir()
+        directory, run = prepared(tmp_path / name, anomalies=thresholds)
+        run.start()
+        found.append((directory, len(anomalies(directory))))
+    (calm, few), (touchy, many) = found
+    assert few == 0 < many
+    assert all(torch.equal(weight, weights(touchy)[name]) for name, weight in weights(calm).items())
+
+
+class Impatient(Quiet):
+    """Presses Ctrl-C at the start of a round."""
+
+    def round_begins(self, number):
+        if number == 3:
+            raise KeyboardInterrupt
+
+
+def test_a_resumed_run_raises_what_the_whole_run_raises(tmp_path):
+    """Also alarms whose patience began before the interruption, and none that stood already."""
+    for name in ("whole", "cut"):
+        (tmp_path / name).mkdir()
+    whole, run = prepared(tmp_path / "whole", rounds=6, anomalies=TOUCHY)
+    run.start()
+    cut, first = prepared(tmp_path / "cut", rounds=6, anomalies=TOUCHY)
+    assert Run(cut, first.config, Impatient(Console(file=StringIO()))).start() is State.INTERRUPTED
+    assert 0 < len(anomalies(cut)) < len(anomalies(whole))
+    second = Run(cut, first.config, silent())
+    second.resume()
+    assert [(each.round, each.event) for each in anomalies(cut)] == [
+        (each.round, each.event) for each in anomalies(whole)
+    ]
+    assert second.detector.standing == run.detector.standing
+    assert len({each.event.kind for each in anomalies(whole)}) >= 4
+
+
+def test_a_short_run_that_went_well_is_healthy(tmp_path, capsys):
+    directory, run = prepared(tmp_path)
+    run.start()
+    assert main(["doctor", str(directory.path)]) == 0
+    assert capsys.readouterr().out == f"{directory.path}: finished, 3 of 3 rounds\nnothing looks wrong\n"
+
+
+def made(tmp_path, *events, state=State.FINISHED, **changes):
+    """A run with these events in rounds of their own."""
+    directory = RunDirectory.create(tmp_path / "made", small_config(tmp_path, **changes))
+    if events:
+        with EventLog(directory.events_file) as log:
+            log.write(STARTED, 0)
+            for at, event in enumerate(events):
+                log.write(event, at, 7)
+    directory.write_status(status_now(state, len(events), 20))
+    return directory
+
+
+RISING = [round_finished(0.1 * at) for at in range(12)]
+ENDINGS = [
+    (State.KILLED, CheckpointWritten("round-00001.pt"), "killed: the process that trained it is gone", "esper resume"),
+    (State.FAILED, RunFailed("OSError: no room"), "failed: OSError: no room", "mend the cause, then 'esper resume"),
+    (State.FAILED, RunFailed("ValueError: got inf"), "failed: ValueError: got inf", "lower ppo.learning_rate"),
+    (State.HALTED, RunHalted("3 bad updates"), "halted: 3 bad updates", "the last good checkpoint is kept"),
+]
+
+
+@pytest.mark.parametrize(("state", "event", "what", "advice"), ENDINGS, ids=[str(each[1]) for each in ENDINGS])
+def test_how_a_run_ended_is_told_with_the_way_on(tmp_path, state, event, what, advice, capsys):
+    directory = made(tmp_path, event, state=State.RUNNING if state is State.KILLED else state)
+    assert directory.state() is state
+    assert main(["doctor", str(directory.path)]) == 1
+    said = capsys.readouterr().out
+    assert f"\n1 thing looks wrong\n- {what}" in said
+    assert advice in said
+
+
+def test_a_run_without_a_status_is_told(tmp_path):
+    directory = made(tmp_path, *RISING)
+    directory.status_file.unlink()
+    assert [each.what for each in diagnose(directory).findings] == ["unknown state"]
+
+
+def test_a_live_run_is_examined_without_being_disturbed(tmp_path):
+    directory = made(tmp_path, *RISING, state=State.RUNNING)
+    with directory.locked():
+        found = diagnose(RunDirectory.open(directory.path))
+    assert found.healthy
+    assert ": running, 12 of 20 rounds" in found.summary
+
+
+def test_an_interrupted_run_is_not_ill(tmp_path):
+    found = diagnose(made(tmp_path, *RISING, RunInterrupted(), state=State.INTERRUPTED))
+    assert found.healthy
+    assert any("go on with 'esper resume" in remark for remark in found.remarks)
+
+
+def test_damaged_lines_are_told_unless_a_crash_explains_them(tmp_path):
+    directory = made(tmp_path, *RISING)
+    with directory.events_file.open("a") as file:
+        file.write("half a li\n")
+    assert "damaged log: 1 of 14 lines" in said_by_doctor(directory)
+    with EventLog(directory.events_file) as log:
+        log.write(RunResumed("round-00012.pt", ()), 12)
+    found = diagnose(directory)
+    assert found.healthy
+    assert found.remarks == ("1 of 15 lines are damaged and were left out",)
+
+
+def test_a_run_that_lost_its_events_is_told_and_one_without_is_not_ill(tmp_path):
+    assert [each.what for each in diagnose(made(tmp_path)).findings] == ["no events"]
+    (tmp_path / "quiet").mkdir()
+    found = diagnose(made(tmp_path / "quiet", events=False))
+    assert found.healthy
+    assert found.remarks == ("it writes no events, so that little can be said",)
+
+
+def test_a_run_whose_return_does_not_rise_is_told_with_both_ends(tmp_path):
+    (tmp_path / "flat").mkdir()
+    assert diagnose(made(tmp_path, *RISING)).healthy
+    flat = [round_finished(0.5 + 0.1 * (at % 2)) for at in range(11)]
+    (found,) = diagnose(made(tmp_path / "flat", *flat)).findings
+    assert found.what == "no learning visible"
+    assert "the last 5 rounds is +0.540, that of the first 5 was +0.540" in found.sentence
+
+
+def test_too_few_rounds_say_nothing_about_learning(tmp_path):
+    assert diagnose(made(tmp_path, *[round_finished(0.5)] * 9)).healthy
+
+
+def test_a_controller_that_a_control_beats_is_told_with_both_returns(tmp_path):
+    def compared(policy, total):
+        return finished(policy=policy, purpose="compare", total=total)
+
+    (tmp_path / "better").mkdir()
+    controls = [compared("none", 0.4), compared("random", -0.2), compared("heuristic", 0.2)]
+    (found,) = diagnose(made(tmp_path, compared("greedy", 0.3), *controls)).findings
+    assert found.what == "worse than a control"
+    assert "none gets +0.400 where the controller gets +0.300 (1 episode(s))" in found.sentence
+    assert "heuristic" not in found.sentence
+    assert diagnose(made(tmp_path / "better", compared("greedy", 0.5), *controls)).healthy
+
+
+def update_with(kl):
+    return replace(UPDATE, kl=kl)
+
+
+def test_an_anomaly_is_told_while_it_stands_or_when_it_keeps_coming_back(tmp_path):
+    for name, divergences, what in (
+        ("stands", [0.01, 0.9], "kl_spike since round 2"),
+        ("again", [0.9, 0.01, 0.9, 0.01], "kl_spike in 2 rounds, last in 3"),
+        ("over", [0.9, 0.01], None),
+    ):
+        (tmp_path / name).mkdir()
+        found = diagnose(made(tmp_path / name, *map(update_with, divergences)))
+        assert [each.what for each in found.findings] == ([] if what is None else [what])
+    assert found.remarks == ("over by now: kl_spike in round 1",)
+
+
+def test_thresholds_of_the_runs_own_settings_count(tmp_path):
+    directory = made(tmp_path, update_with(0.9), anomalies=AnomalyConfig(kl_high=1.0))
+    assert diagnose(directory).healthy
+    assert "kl_high = 1.0" in directory.config_file.read_text()
+
+
+def test_a_directory_without_a_run_exits_2(tmp_path, capsys):
+    assert main(["doctor", str(tmp_path / "nowhere")]) == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_every_remedy_names_settings_that_exist(tmp_path):
+    config = small_config(tmp_path)
+    for kind in KINDS.values():
+        for word in kind.remedy.replace(",", " ").replace(")", " ").split():
+            if word.startswith("ppo."):
+                assert hasattr(config.ppo, word.removeprefix("ppo.")), word
