@@ -34,6 +34,12 @@ def test_the_oracle_earns_more_the_more_it_finds():
     assert returns[-1] > 0.2
 
 
+def test_ppo_learns_somebody_elses_environment():
+    result = run(str(EXAMPLES / "ppo_on_gymnasium.py"), "--steps", "8000")
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout.split()[-1]) > 100.0, "a random policy has about 20"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -11,8 +11,8 @@ from esper.controller.shipped import SHIPPED, DamagedController, shipped_file
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package that ships one controller."""
-    (tmp_path / "shipped").mkdir()
-    file = tmp_path / "shipped" / "tamiyo-test.pt"
+    (tmp_path / "weights").mkdir()
+    file = tmp_path / "weights" / "tamiyo-test.pt"
     file.write_bytes(b"weights")
     monkeypatch.setattr(shipped.resources, "files", lambda package: tmp_path)
     monkeypatch.setitem(SHIPPED, "tamiyo-test", hashlib.sha256(b"weights").hexdigest())

@@ -81,12 +81,12 @@ def test_a_run_is_played_by_its_best_checkpoint(run, learner):
 
 
 def test_a_shipped_controller_is_found_by_name_before_any_file(checkpoint, learner, tmp_path, monkeypatch):
-    (tmp_path / "shipped").mkdir()
-    checkpoint.rename(tmp_path / "shipped" / "tamiyo-test.pt")
+    (tmp_path / "weights").mkdir()
+    checkpoint.rename(tmp_path / "weights" / "tamiyo-test.pt")
     (tmp_path / "tamiyo-test").write_bytes(b"another file of that name")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(shipped.resources, "files", lambda package: tmp_path)
-    weights = (tmp_path / "shipped" / "tamiyo-test.pt").read_bytes()
+    weights = (tmp_path / "weights" / "tamiyo-test.pt").read_bytes()
     monkeypatch.setitem(SHIPPED, "tamiyo-test", hashlib.sha256(weights).hexdigest())
     for spec in ("tamiyo-test", "sampled:tamiyo-test"):
         assert same_weights(find_policy(spec), learner)

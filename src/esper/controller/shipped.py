@@ -18,7 +18,7 @@ class DamagedController(EsperError):
 
 def shipped_file(name: str) -> Path:
     """Where the controller of that name lies."""
-    path = Path(str(resources.files("esper.controller") / "shipped" / f"{name}.pt"))
+    path = Path(str(resources.files("esper.controller") / "weights" / f"{name}.pt"))
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
