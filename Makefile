@@ -15,7 +15,7 @@ TAMIYO := tamiyo-small
 exam: $(VENV)/.has-demo
 	$(BIN)/esper exam --task digits-pointwise --out out/exam/digits-pointwise --policy none random heuristic search:300 \
 	  $(TAMIYO) sampled:$(TAMIYO) scratch:$(TAMIYO) widened:$(TAMIYO)
-	$(BIN)/esper exam --task digits --out out/exam/digits --policy none random heuristic $(TAMIYO) scratch:$(TAMIYO)
+	$(BIN)/esper exam --task digits --out out/exam/digits --policy none heuristic $(TAMIYO) scratch:$(TAMIYO)
 	$(BIN)/esper exam --task spirals --out out/exam/spirals \
 	  --policy none random heuristic $(TAMIYO) scratch:$(TAMIYO) widened:$(TAMIYO)
 
@@ -23,9 +23,9 @@ exam: $(VENV)/.has-demo
 DATA ?=
 exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data
 	$(BIN)/esper exam --task fashion-pointwise --out out/exam/fashion-pointwise --data-dir "$(DATA)" \
-	  --policy none heuristic $(TAMIYO)
+	  --policy none heuristic $(TAMIYO) --seeds 30
 	$(BIN)/esper exam --task exams/cifar10-small.toml --out out/exam/cifar10-small --data-dir "$(DATA)" \
-	  --policy none heuristic $(TAMIYO)
+	  --policy none heuristic $(TAMIYO) --seeds 20
 
 train-tamiyo: $(VENV)/.has-demo
 	$(BIN)/esper train --config exams/tamiyo-small.toml --out out/tamiyo-small
