@@ -132,10 +132,10 @@ def test_normalisation_does_not_depend_on_the_unit(unit):
 
 def test_groups_are_normalised_apart_and_one_group_is_all():
     values, valid = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), torch.ones(6, 5, dtype=torch.bool)
-    groups = torch.tensor([0, 1, 0, 1, 1, 0])
-    scaled = torch.where((groups == 1).unsqueeze(-1), 7 + 100 * values, values)
+    groups = [0, 1, 0, 1, 1, 0]
+    scaled = torch.where((torch.tensor(groups) == 1).unsqueeze(-1), 7 + 100 * values, values)
     result = normalised_by_group(scaled, valid, groups)
     for group in (0, 1):
-        rows = groups == group
+        rows = torch.tensor(groups) == group
         torch.testing.assert_close(result[rows], normalised(values[rows], valid[rows]))
-    assert torch.equal(normalised_by_group(values, valid, torch.zeros(6)), normalised(values, valid))
+    assert torch.equal(normalised_by_group(values, valid, [0] * 6), normalised(values, valid))

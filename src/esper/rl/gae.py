@@ -1,5 +1,7 @@
 """Generalised advantage estimation over whole rows of steps, for all rows at once."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -41,13 +43,13 @@ def normalised(values: Tensor, valid: Tensor) -> Tensor:
     return centred / torch.maximum(deviation, 1e-5 * size).clamp(min=1e-8)
 
 
-def normalised_by_group(values: Tensor, valid: Tensor, groups: Tensor) -> Tensor:
+def normalised_by_group(values: Tensor, valid: Tensor, groups: Sequence[int]) -> Tensor:
     """`normalised` among the rows of each group alone; `groups` has a number for every row.
 
     Rows of several tasks then teach alike, however much is to be won in each.
     """
     result = torch.zeros_like(values)
-    for group in groups.unique().tolist():
-        rows = groups == group
+    for group in dict.fromkeys(groups):
+        rows = torch.tensor([row for row, own in enumerate(groups) if own == group], device=values.device)
         result[rows] = normalised(values[rows], valid[rows])
     return result

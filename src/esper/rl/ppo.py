@@ -51,7 +51,7 @@ class Learner:
         self.optimizer = torch.optim.AdamW(_groups(network, config.weight_decay), lr=config.learning_rate, eps=1e-5)
         self._replay: Replay = _compiled() if compile else replay
 
-    def update(self, sequences: Sequences, progress: float = 0.0, groups: Tensor | None = None) -> UpdateMetrics:
+    def update(self, sequences: Sequences, progress: float = 0.0, groups: Sequence[int] | None = None) -> UpdateMetrics:
         """Learn from one rollout; `progress` from 0 to 1 anneals learning rate and entropy.
 
         `groups` has a number for every row: advantages are compared among rows of the same number only.
@@ -89,7 +89,7 @@ class Learner:
         self.counters.environment_steps += metrics.steps
         return metrics
 
-    def _targets(self, sequences: Sequences, groups: Tensor | None = None) -> Targets:
+    def _targets(self, sequences: Sequences, groups: Sequence[int] | None = None) -> Targets:
         """Advantages and returns; the scale of returns takes in the rollout, and learned predictions do not move."""
         raw = advantages(
             sequences.rewards,
@@ -106,7 +106,7 @@ class Learner:
         self.network.critic.rescale(self.moments.mean, self.moments.deviation, keep=learned)
         # The first scale moves all predictions, so what was said moves along: value clipping starts from there.
         said = sequences.values if learned else self.moments.mean + self.moments.deviation * sequences.values
-        together = torch.zeros(sequences.rows) if groups is None else groups
+        together = [0] * sequences.rows if groups is None else groups
         deciding = sequences.free.any(dim=-1) & sequences.valid
         return Targets(normalised_by_group(raw, deciding, together), returns, said)
 

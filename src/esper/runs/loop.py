@@ -147,7 +147,7 @@ class Run:
         """Update from a round's episodes; halts the run when that has gone wrong too often."""
         started = time.perf_counter()
         rows = join([each.sequences for each in played if each.sequences is not None])
-        tasks = torch.tensor([self.config.task.index(each.job.task) for each in played])
+        tasks = [self.config.task.index(each.job.task) for each in played]
         metrics = self.learner.update(rows, self.memory.round / self.config.rounds, groups=tasks)
         self._note(update_event(metrics, time.perf_counter() - started))
         bad = 0 if metrics.finite else self.memory.bad_updates + 1

@@ -197,7 +197,7 @@ class Detector:
         yield from self._gradient(update)
         for name, head in heads.items():
             if head.entropy is not None and head.steps >= self.config.entropy_choices:
-                yield self._entropy(name, head, head.entropy)
+                yield self._entropy_reading(name, head, head.entropy)
 
     def _finite(self, update: UpdateMade) -> Reading:
         measured = (update.policy_loss, update.value_loss, update.kl, update.gradient_norm, update.value_error)
@@ -263,7 +263,7 @@ class Detector:
         fall = Limit(config.gradient_fall, config.gradient_fall / config.relief)
         yield Reading("gradient_drift", times, fall, seen, figures, "fallen")
 
-    def _entropy(self, name: str, head: HeadFigures, entropy: float) -> Reading:
+    def _entropy_reading(self, name: str, head: HeadFigures, entropy: float) -> Reading:
         config, least = self.config, self.expected.least_entropy
         limit = Limit(least + config.entropy_low, least + config.entropy_clear, config.entropy_updates)
         seen = (
