@@ -25,7 +25,7 @@ exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data
 	$(BIN)/esper exam --task fashion-pointwise --out out/exam/fashion-pointwise --data-dir "$(DATA)" \
 	  --policy none heuristic $(TAMIYO) --seeds 30
 	$(BIN)/esper exam --task exams/cifar10-small.toml --out out/exam/cifar10-small --data-dir "$(DATA)" \
-	  --policy none heuristic $(TAMIYO) --seeds 20
+	  --policy none heuristic $(TAMIYO) --seeds 10
 
 train-tamiyo: $(VENV)/.has-demo
 	$(BIN)/esper train --config exams/tamiyo-small.toml --out out/tamiyo-small
