@@ -14,7 +14,7 @@ from esper import __version__
 from esper.cli import COMMANDS, main
 from esper.environment import all_tasks, digits
 from esper.environment.data import _read
-from esper.runs import RunDirectory, State, exam
+from esper.runs import PRESETS, RunDirectory, State, TrainConfig, exam
 from esper.runs.exam.ledger import Ledger
 from tests.runs.worlds import tiny_task
 
@@ -171,7 +171,8 @@ def test_flags_replace_the_file_and_the_file_replaces_the_preset(tmp_path, capsy
     words = ["--preset", "quick", "--config", str(tmp_path / "my.toml"), "--task", tiny_task(tmp_path), *QUICK]
     assert main(["train", *words, "--backend", "serial", "--compare", "0", "--out", str(tmp_path / "run")]) == 0
     config = RunDirectory.open(tmp_path / "run").config()
-    assert (config.rounds, config.episodes, config.evaluate_every) == (2, 2, 4)
+    assert (config.rounds, config.episodes) == (2, 2)
+    assert config.evaluation_episodes == PRESETS["quick"].evaluation_episodes != TrainConfig().evaluation_episodes
     assert capsys.readouterr().out == ""
 
 

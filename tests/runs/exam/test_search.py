@@ -44,9 +44,9 @@ def test_no_budget_is_exceeded_and_the_first_rung_has_the_most_schedules():
         spent = sum(count * each for count, each in ladder)
         assert spent <= budget
         assert spent > budget / 2, "most of it is spent"
-        assert len(ladder) > 1
-        assert list(counts) == sorted(counts, reverse=True)
-        assert counts[0] > counts[1] >= counts[-1] >= 1
+        assert len(ladder) > 1 or budget < 16
+        assert list(counts) == sorted(set(counts), reverse=True)
+        assert counts[-1] > 1, "whoever is played last has a rival"
         assert seeds == tuple(4**level for level in range(len(ladder)))
 
 

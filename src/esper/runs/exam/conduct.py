@@ -3,14 +3,14 @@
 import hashlib
 import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from esper.contracts import EsperError, nearest
+from esper.controller import Schedule, load_schedule
 from esper.environment import DEFAULT_TASK, Compute, find_task
-from esper.growth import Fossil
 from esper.rewards import Mode, RewardConfig
 from esper.runs.backends import Backend, make_backend, one_thread
 from esper.runs.directory import Unwritable, write_whole
@@ -18,7 +18,7 @@ from esper.runs.exam.ledger import Ledger
 from esper.runs.exam.report import write_report
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.search import rungs, search
-from esper.runs.exam.sitting import Control, Examiner, Sat, StaticJob, TrialJob
+from esper.runs.exam.sitting import Control, Examiner, Sat, ScheduledJob, StaticJob, TrialJob
 from esper.runs.exam.static import widened
 from esper.runs.policies import SCHEDULE, file_of, find_policy
 from esper.runs.rollout import Game, Job, Played, Purpose
@@ -175,16 +175,13 @@ class Exam:
             for task in config.task:
                 self._examine(backend, task)
         rows = [
-            self._row(task, policy, seed)
+            self._ledger.rows[task, policy, seed][0]
             for task in config.task
             for policy in config.policy
             for seed in config.seed_range()
         ]
         write_report(rows, self.directory, rent=config.rent, reference=config.compared(), command=config.command())
         return rows
-
-    def _row(self, task: str, policy: str, seed: int) -> ExamRow:
-        return self._ledger.rows[task, policy, seed][0]
 
     def _examine(self, backend: Backend, task: str) -> None:
         """The searches first, then who plays, then the controls that are made after them."""
@@ -193,8 +190,8 @@ class Exam:
         self._play(backend, task, grown, found)
         self._play(backend, task, [policy for policy in self.config.policy if policy not in grown], {})
 
-    def _search(self, backend: Backend, task: str, policy: str) -> Path:
-        """The file of the best schedule, searched for if it is not there yet."""
+    def _search(self, backend: Backend, task: str, policy: str) -> Schedule:
+        """The best schedule, searched for if its file is not there yet."""
         budget = _budget(policy)
         stems = [Path(each).stem for each in self.config.task[: self.config.task.index(task) + 1]]
         namesakes = stems.count(stems[-1]) - 1
@@ -206,7 +203,7 @@ class Exam:
             env = self.config.game().build_env(task)
             best = search(task, env, budget, lambda jobs: self._try(backend, jobs))
             write_whole(path, best.to_toml())
-        return path
+        return load_schedule(path)
 
     def _try(self, backend: Backend, jobs: Sequence[TrialJob]) -> list[float]:
         trials = self._ledger.trials
@@ -220,34 +217,29 @@ class Exam:
         backend.map(None, missing, done, self._replaced)
         return [trials[job.task, job.policy, job.seed] for job in jobs]
 
-    def _play(self, backend: Backend, task: str, policies: Sequence[str], schedules: dict[str, Path]) -> None:
+    def _play(self, backend: Backend, task: str, policies: Sequence[str], found: Mapping[str, Schedule]) -> None:
         wanted = [(policy, seed) for seed in self.config.seed_range() for policy in policies]
         missing = [(policy, seed) for policy, seed in wanted if (task, policy, seed) not in self._ledger.rows]
         if not wanted:
             return
         self._watcher.stage(f"{task}: {', '.join(policies)}", len(wanted), len(wanted) - len(missing))
-        asked = {f"{SCHEDULE}{path}": policy for policy, path in schedules.items()}
 
         def done(played: Played) -> None:
             assert isinstance(played, Sat)
-            row = played.row
-            name = asked.get(row.policy, row.policy)
-            self._ledger.add_row(ExamRow(**{**asdict(row), "policy": name}), played.fossils)
+            self._ledger.add_row(played.row, played.fossils)
             self._watcher.advance()
 
-        jobs = [self._job(task, policy, seed, schedules) for policy, seed in missing]
+        jobs = [self._job(task, policy, seed, found) for policy, seed in missing]
         backend.map(None, jobs, done, self._replaced)
 
-    def _job(self, task: str, policy: str, seed: int, schedules: dict[str, Path]) -> Job:
+    def _job(self, task: str, policy: str, seed: int, found: Mapping[str, Schedule]) -> Job:
+        if policy in found:
+            return ScheduledJob(task, seed, policy, Purpose.COMPARE, found[policy])
         control, model = _control_of(policy)
         if control is None:
-            name = f"{SCHEDULE}{schedules[policy]}" if policy in schedules else policy
-            return Job(task, seed, name, Purpose.COMPARE)
-        row, fossils = self._model(task, model, seed)
+            return Job(task, seed, policy, Purpose.COMPARE)
+        row, fossils = self._ledger.rows[task, model, seed]
         return StaticJob(task, seed, policy, Purpose.COMPARE, control, fossils, row.parameters)
-
-    def _model(self, task: str, policy: str, seed: int) -> tuple[ExamRow, tuple[Fossil, ...]]:
-        return self._ledger.rows[task, policy, seed]
 
     def _replaced(self, event: WorkerReplaced) -> None:
         self._watcher.note(f"a worker was replaced: {event.reason}")

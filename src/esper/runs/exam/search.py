@@ -28,18 +28,18 @@ class BadSearch(EsperError):
 
 
 def rungs(budget: int) -> list[tuple[int, int]]:
-    """How many schedules are played on how many new seeds each, rung by rung.
+    """How many schedules are played on how many new seeds each, rung by rung; on every rung several compete.
 
-    >>> rungs(100), rungs(8)
-    ([(33, 1), (8, 4), (2, 16)], [(4, 1), (1, 4)])
+    >>> rungs(100), rungs(300)
+    ([(33, 1), (8, 4), (2, 16)], [(100, 1), (25, 4), (6, 16)])
     """
     if budget < LEAST_BUDGET:
         raise BadSearch(f"a search with {budget} host trainings finds nothing; give at least {LEAST_BUDGET}")
     levels = 1
-    while (budget // (levels + 1)) >= QUARTER**levels:
+    while budget // (levels + 1) >= 2 * QUARTER**levels:
         levels += 1
     first = budget // levels
-    return [(max(1, first // QUARTER**level), QUARTER**level) for level in range(levels) if first >= QUARTER**level]
+    return [(first // QUARTER**level, QUARTER**level) for level in range(levels)]
 
 
 def search(task: str, env: GrowEnv, budget: int, play: Play) -> Schedule:

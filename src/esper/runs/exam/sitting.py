@@ -43,10 +43,15 @@ class StaticJob(Job):
 
 
 @dataclass(frozen=True)
-class TrialJob(Job):
-    """A schedule on trial, played without a look at the test split."""
+class ScheduledJob(Job):
+    """A schedule that a search has found; `policy` is the search's name."""
 
     schedule: Schedule
+
+
+@dataclass(frozen=True)
+class TrialJob(ScheduledJob):
+    """A schedule on trial, played without a look at the test split."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Examiner(Player):
     def policy_for(self, job: Job) -> Policy:
         if isinstance(job, StaticJob):
             return NoGrowth()
-        return job.schedule if isinstance(job, TrialJob) else super().policy_for(job)
+        return job.schedule if isinstance(job, ScheduledJob) else super().policy_for(job)
 
     def play_in(self, env: GrowEnv, job: Job, tape: Tape) -> Played:
         """The whole episode, then the test split, once; a trial goes without."""
