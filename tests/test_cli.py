@@ -168,11 +168,11 @@ def test_any_policy_plays_and_is_told_epoch_by_epoch(policy, tmp_path, capsys):
 
 def test_flags_replace_the_file_and_the_file_replaces_the_preset(tmp_path, capsys):
     (tmp_path / "my.toml").write_text("episodes = 3\nrounds = 7\n")
-    words = ["--preset", "quick", "--config", str(tmp_path / "my.toml"), "--task", tiny_task(tmp_path), *QUICK]
+    words = ["--preset", "thorough", "--config", str(tmp_path / "my.toml"), "--task", tiny_task(tmp_path), *QUICK]
     assert main(["train", *words, "--backend", "serial", "--compare", "0", "--out", str(tmp_path / "run")]) == 0
     config = RunDirectory.open(tmp_path / "run").config()
     assert (config.rounds, config.episodes) == (2, 2)
-    assert config.evaluation_episodes == PRESETS["quick"].evaluation_episodes != TrainConfig().evaluation_episodes
+    assert config.evaluate_every == PRESETS["thorough"].evaluate_every != TrainConfig().evaluate_every
     assert capsys.readouterr().out == ""
 
 
