@@ -35,6 +35,7 @@ from esper.runs import (
 )
 from esper.runs.doctor import diagnose
 from esper.runs.exam import ExamConfig
+from esper.telemetry import Level
 from esper.telemetry.query import query
 
 DONE, UNWELL, USER_ERROR, HALTED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -167,7 +168,7 @@ def _finish(directory: RunDirectory, config: TrainConfig, quiet: bool, resume: b
         if progress.comparison:
             out.print(comparison_table(progress.comparison))
         picture = path / "summary.png"
-        if config.events and draw_run(directory.events_file, picture):
+        if config.telemetry.level is not Level.OFF and draw_run(directory.events_file, picture):
             out.print(f"picture: {picture}")
         out.print(f"done: {path}\nnext: esper play --policy {path} --task {config.task[0]}", soft_wrap=True)
     elif state is State.INTERRUPTED:

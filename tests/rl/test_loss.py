@@ -74,6 +74,7 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str
         "policy": policy,
         "value": value,
         "entropy": entropy,
+        "free": [len(each) for each in entropies],
         "kl": mean(divergences),
         "clipped": mean(clipped),
         "ratios": [[min(each), max(each)] for each in ratios],

@@ -47,6 +47,11 @@ def test_figures_are_those_of_the_experience():
     assert metrics.return_mean == pytest.approx(returns[valid].mean().item(), abs=1e-6)
     assert metrics.return_deviation == pytest.approx(returns[valid].std(correction=0).item(), abs=1e-6)
     assert metrics.value_error == pytest.approx(errors.square().mean().sqrt().item(), abs=1e-6)
+    following = torch.where(
+        sequences.ends, sequences.bootstrap, torch.nn.functional.pad(sequences.values[:, 1:], (0, 1))
+    )
+    steps = (sequences.rewards + STEADY.discount * following - sequences.values)[valid]
+    assert metrics.bellman_error == pytest.approx(steps.square().mean().sqrt().item(), abs=1e-6)
     explained = 1 - errors.var(correction=0) / returns[valid].var(correction=0)
     assert metrics.explained_variance == pytest.approx(explained.item(), abs=1e-4)
     assert metrics.steps == int(valid.sum()) == 13
@@ -122,6 +127,19 @@ def test_a_head_without_a_choice_has_no_entropy_rather_than_zero():
     metrics = update(network, sequences._replace(free=free))
     assert metrics.heads["style"] == HeadMetrics(0, None, 0.0, 1.0, 1.0)
     assert metrics.heads["op"].entropy is not None
+
+
+def test_entropy_is_that_of_every_minibatch_also_where_the_head_had_no_choice_in_the_last():
+    network = small_network()
+    sequences = rollout(network, rows=4, steps=12, masked=False)
+    still = replace(STEADY, learning_rate=1e-8, final_learning_rate=1e-8)
+    free = sequences.free.clone()
+    free[1:, :, 2] = False
+    rare = sequences._replace(free=free)
+    whole = update(network, rare, still).heads["style"].entropy
+    parts = update(network, rare, replace(still, minibatches=4)).heads["style"].entropy
+    assert whole > 0
+    assert parts == pytest.approx(whole, rel=1e-4)
 
 
 def test_returns_that_do_not_vary_have_no_explained_variance():

@@ -11,6 +11,7 @@ from esper.contracts import EsperError
 from esper.environment import find_task
 from esper.rl import RLError
 from esper.runs import PRESETS, InvalidConfig, TrainConfig, find_preset, load_config
+from esper.telemetry import Level, TelemetryConfig
 
 
 def written(tmp_path, text):
@@ -27,11 +28,16 @@ def test_a_preset_survives_the_file_in_every_setting(tmp_path, name):
 
 
 @given(
-    st.integers(1, 10**6), st.floats(0, 1), st.booleans(), st.sampled_from([0.5, float("inf")]), st.text(max_size=20)
+    st.integers(1, 10**6),
+    st.floats(0, 1),
+    st.sampled_from(Level),
+    st.sampled_from([0.5, float("inf")]),
+    st.text(max_size=20),
 )
 @settings(max_examples=40, deadline=None)
-def test_any_settings_survive_the_file(tmp_path_factory, rounds, rent, events, target_kl, address):
-    config = TrainConfig(rounds=rounds, rent=rent, events=events, ray_address=address)
+def test_any_settings_survive_the_file(tmp_path_factory, rounds, rent, level, target_kl, address):
+    telemetry = TelemetryConfig(level=level, sinks=("tensorboard",))
+    config = TrainConfig(rounds=rounds, rent=rent, telemetry=telemetry, ray_address=address)
     config = replace(config, ppo=replace(config.ppo, target_kl=target_kl, head_entropy={"op": 2.0}))
     assert load_config(written(tmp_path_factory.mktemp("config"), config.to_toml())) == config
 
@@ -54,6 +60,9 @@ BAD = [
     ("rounds = 'many'", "sets rounds to 'many'; give a value of type int"),
     ("rounds = true", "sets rounds to True; give a value of type int"),
     ("task = 'digits'", "sets task to 'digits'; give a value of type"),
+    ("[telemetry]\nlevel = 'brif'", r"\[telemetry\] sets level to 'brif'; did you mean 'brief'\?"),
+    ("[telemetry]\nlevel = 3", r"\[telemetry\] sets level to 3; give a value of type Level"),
+    ("[telemetry]\nmegabytes = -1.0", "telemetry.megabytes = -1.0; give a value from 0"),
     ("backend = 'spark'", "sets backend to 'spark'; give a value of type"),
     ("ppo = 3", "sets ppo to 3; give a value of type PPOConfig"),
     ("[ppo]\nlearning_rate = 0.0", "learning_rate = 0.0; give a value from"),

@@ -1,5 +1,8 @@
 """A run that is made ill says so while it goes on, and the doctor says it again in plain words."""
 
+import errno
+import os
+import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -9,6 +12,10 @@ import torch
 from rich.console import Console
 
 from esper.cli import main
+from esper.contracts import EsperError, Kind, RansomwareSuspected, RewardHackingSuspected
+from esper.growth import blueprint
+from esper.rewards import Mode, TermName
+from esper.rewards.modes import TERMS_OF
 from esper.rl import NonFinite, load_checkpoint
 from esper.runs import Quiet, Run, RunDirectory, State
 from esper.runs.directory import status_now
@@ -18,15 +25,25 @@ from esper.telemetry import (
     AnomalyConfig,
     AnomalyRaised,
     CheckpointWritten,
+    DecisionMade,
+    DetailChanged,
     EventLog,
+    GradientsSeen,
+    Level,
+    RewardPaid,
     RunFailed,
     RunHalted,
     RunInterrupted,
     RunResumed,
+    SinkFailed,
+    StepMoved,
+    TelemetryConfig,
+    UpdateExamined,
     UpdateMade,
     effective,
     read_log,
 )
+from esper.telemetry.sinks import SINKS
 from tests.runs.worlds import small_config
 from tests.telemetry.cases import STARTED, UPDATE, finished, round_finished
 
@@ -149,6 +166,148 @@ def test_a_host_that_explodes_is_told_by_its_rollbacks(tmp_path):
     assert "rollbacks since round 3: 3 rollbacks in 3 episodes" in said_by_doctor(directory)
 
 
+class Bomb(torch.nn.Module):
+    """Nothing at first, and then everything at once."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.fuse = torch.nn.Parameter(torch.zeros(features))
+
+    def forward(self, x):
+        return 1e12 * self.fuse * x
+
+
+class Hostage(torch.nn.Module):
+    """Turns every feature around. The host learns to live with that, and no longer without."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.grip = torch.nn.Parameter(torch.zeros(features))
+
+    def forward(self, x):
+        grip = torch.where(self.grip == 0, self.grip, 1.0 + self.grip - self.grip.detach())
+        return grip * -2.0 * x
+
+
+def offers_only(run, name, module, **changes):
+    """The run's task has one blueprint, which is made like this, and some other settings."""
+    blueprint(name, topology="dense", kind=Kind.MIX_CHANNELS)(module)
+    task = Path(run.config.task[0])
+    text = task.read_text().replace("[host]", f'blueprints = ["{name}"]\n[host]')
+    for setting, value in changes.items():
+        text = re.sub(f"{setting} = .*", f"{setting} = {value}", text)
+    task.write_text(text)
+
+
+def test_a_seed_that_explodes_is_told_by_its_rollbacks_and_its_gradients(tmp_path):
+    directory, run = prepared(tmp_path, rounds=4, episodes=4, anomalies=AnomalyConfig(rollback_rounds=1))
+    offers_only(run, "bomb", Bomb, horizon=12)
+    run.start()
+    assert "rollbacks" in kinds(directory)
+    assert "rollbacks in round" in said_by_doctor(directory)
+    seen = [each.event for each in read_log(directory.events_file) if isinstance(each.event, GradientsSeen)]
+    seeds = [figures for event in seen for owner, figures in event.owners.items() if owner != "host"]
+    assert seen, "the anomaly asked for details"
+    assert max((figures.largest or 0.0) for figures in seeds) > 1e6 or sum(each.not_finite for each in seeds)
+
+
+def test_a_reward_term_that_can_be_exploited_is_told_by_what_it_pays_for(tmp_path, monkeypatch):
+    """A term pays for what removing a seed costs, not for what it brings: a hostage is worth its ransom."""
+    monkeypatch.setitem(TERMS_OF, Mode.TWIN, (TermName.CONTRIBUTION, TermName.GAIN_OVER_TWIN))
+    touchy = AnomalyConfig(ransomware_rate=0.2, hacking_rate=0.2, suspicion_rounds=1)
+    directory, run = prepared(tmp_path, rounds=1, episodes=6, reward="twin", anomalies=touchy)
+    offers_only(run, "hostage", Hostage, horizon=20, batch_size=64, learning_rate=0.03, widths=[8, 8])
+    run.start()
+    records = [each.event for each in read_log(directory.events_file)]
+    assert max(event.terms["contribution"] for event in records if isinstance(event, RewardPaid)) > 0.1
+    suspected = [event for event in records if isinstance(event, RansomwareSuspected | RewardHackingSuspected)]
+    assert suspected
+    assert {"ransomware", "reward_hacking"} & kinds(directory)
+    assert "suspicions in 6 episodes" in said_by_doctor(directory)
+
+
+def test_a_dead_sink_is_told_once_and_changes_nothing(tmp_path, monkeypatch):
+    (tmp_path / "well").mkdir()
+    well, run = prepared(tmp_path / "well")
+    run.start()
+
+    def dead(self, figures, round):
+        raise ConnectionError("nobody is there")
+
+    monkeypatch.setattr(SINKS["tensorboard"], "write", dead)
+    directory, run = prepared(tmp_path, telemetry=TelemetryConfig(sinks=("tensorboard",)))
+    assert run.start() is State.FINISHED
+    failed = [each.event for each in read_log(directory.events_file) if isinstance(each.event, SinkFailed)]
+    assert failed == [SinkFailed("tensorboard", "ConnectionError: nobody is there")]
+    assert "sink tensorboard: ConnectionError: nobody is there: it got no more metrics" in said_by_doctor(directory)
+    assert all(torch.equal(weight, weights(directory)[name]) for name, weight in weights(well).items())
+
+
+def test_a_full_disk_ends_the_run_with_a_word_and_it_goes_on_once_there_is_room(tmp_path, monkeypatch):
+    (tmp_path / "well").mkdir()
+    well, run = prepared(tmp_path / "well")
+    run.start()
+    directory, run = prepared(tmp_path)
+    write, room = os.write, [40_000]
+
+    def filling(file, data):
+        if room[0] < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        room[0] -= len(data)
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", filling)
+    with pytest.raises(EsperError, match="No space left on device"):
+        run.start()
+    assert directory.state() is State.FAILED
+    said = said_by_doctor(directory)
+    assert "failed: " in said
+    assert "No space left on device" in said
+    assert "esper resume" in said
+    room[0] = 10**9
+    Run(directory, run.config, silent()).resume()
+    assert all(torch.equal(weight, weights(directory)[name]) for name, weight in weights(well).items())
+
+
+def test_an_anomaly_is_followed_by_details_and_then_it_is_as_before(tmp_path):
+    """A run that is resumed meanwhile goes on with them."""
+    brief = TelemetryConfig(escalate_rounds=2)
+    directory, run = prepared(tmp_path, rounds=6, anomalies=AnomalyConfig(gradient_warmup=2), telemetry=brief)
+    weight = run.learner.network.op_head.weight
+    weight.register_hook(lambda gradient: gradient * 10 ** (4 * (run.memory.round == 2)))
+    run.start()
+    assert [each.round for each in anomalies(directory)] == [2]
+    records = list(read_log(directory.events_file))
+    assert [each.round for each in records if isinstance(each.event, UpdateExamined)] == [3, 4]
+    changes = [(each.round, each.event.level) for each in records if isinstance(each.event, DetailChanged)]
+    assert changes == [(3, "detailed"), (5, "normal")]
+
+
+def test_what_moved_most_is_kept_where_ratios_raise_an_anomaly(tmp_path):
+    fast = {"learning_rate": 1.0, "final_learning_rate": 1.0}
+    directory, run = prepared(tmp_path, fast, rounds=2, anomalies=AnomalyConfig(ratio_high=1.5))
+    run.start()
+    records = list(read_log(directory.events_file))
+    kept = [each for each in records if isinstance(each.event, StepMoved)]
+    assert 0 < len(kept) <= 5 * run.config.rounds
+    decided = {
+        (each.round, each.episode, each.event.epoch): each.event
+        for each in records
+        if isinstance(each.event, DecisionMade)
+    }
+    for each in kept:
+        assert not decided[each.round, each.event.seed, each.event.epoch].forced
+    assert f"the update of round {kept[-1].round + 1} moved choice" in said_by_doctor(directory)
+
+
+def test_numbers_that_are_not_finite_are_told_with_the_part_they_are_in(tmp_path):
+    directory, run = prepared(tmp_path, rounds=2, telemetry=TelemetryConfig(level=Level.DETAILED))
+    run.learner.network.op_head.weight.register_hook(lambda gradient: gradient * float("nan"))
+    run.start()
+    assert "not finite are " in said_by_doctor(directory)
+    assert "gradients of op_head" in said_by_doctor(directory)
+
+
 TOUCHY = AnomalyConfig(
     ratio_high=1.01, ratio_low=0.99, ratio_updates=2, kl_high=1e-6, gradient_warmup=1, gradient_times=1.01,
     gradient_clips=0.0, waiting_high=0.3, waiting_rounds=2, barren_rounds=4, entropy_low=0.9, entropy_clear=0.95,
@@ -194,7 +353,7 @@ def test_a_resumed_run_raises_what_the_whole_run_raises(tmp_path):
     assert [(each.round, each.event) for each in anomalies(cut)] == [
         (each.round, each.event) for each in anomalies(whole)
     ]
-    assert second.detector.standing == run.detector.standing
+    assert second.chronicle.detector.standing == run.chronicle.detector.standing
     assert len({each.event.kind for each in anomalies(whole)}) >= 4
 
 
@@ -271,7 +430,7 @@ def test_damaged_lines_are_told_unless_a_crash_explains_them(tmp_path):
 def test_a_run_that_lost_its_events_is_told_and_one_without_is_not_ill(tmp_path):
     assert [each.what for each in diagnose(made(tmp_path)).findings] == ["no events"]
     (tmp_path / "quiet").mkdir()
-    found = diagnose(made(tmp_path / "quiet", events=False))
+    found = diagnose(made(tmp_path / "quiet", telemetry=TelemetryConfig(level=Level.OFF)))
     assert found.healthy
     assert found.remarks == ("it writes no events, so that little can be said",)
 

@@ -1,5 +1,6 @@
 """A run loses nothing: whatever ends it, it can be gone on with, and ends as if nothing had happened."""
 
+import math
 import multiprocessing
 import os
 import random
@@ -20,11 +21,16 @@ from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, TRAINING_SEEDS,
 from esper.telemetry import (
     EpisodeFinished,
     EvaluationMade,
+    GradientsSeen,
+    Level,
+    MemoryExamined,
     RoundFinished,
     RunFinished,
     RunHalted,
     RunInterrupted,
     RunResumed,
+    TelemetryConfig,
+    UpdateExamined,
     UpdateMade,
     effective,
     read_log,
@@ -94,15 +100,66 @@ def test_a_run_plays_updates_evaluates_and_leaves_everything_in_its_directory(tm
     assert run.memory.best_round in {1, 3}
 
 
-def test_the_same_seed_gives_the_same_run_with_and_without_events_and_another_seed_another(tmp_path):
+def test_the_same_seed_gives_the_same_run_at_every_level_of_telemetry_and_another_seed_another(tmp_path):
     """R4-C5: nothing but seed, settings and weights shapes a round; there are no running statistics of observations."""
     config = small_config(tmp_path)
-    first, _ = trained(tmp_path / "first", config)
-    silent_one, _ = trained(tmp_path / "silent", replace(config, events=False))
+    told = {}
+    for level in Level:
+        telemetry = TelemetryConfig(level=level, sinks=("tensorboard",) if level is Level.OFF else ())
+        told[level], _ = trained(tmp_path / level, replace(config, telemetry=telemetry))
     other, _ = trained(tmp_path / "other", replace(config, seed=1))
-    assert same(weights(first), weights(silent_one))
-    assert not same(weights(first), weights(other))
-    assert not silent_one.events_file.exists()
+    for level in Level:
+        assert same(weights(told[level]), weights(told[Level.NORMAL])), level
+    assert not same(weights(told[Level.NORMAL]), weights(other))
+    assert not told[Level.OFF].events_file.exists()
+    sizes = [told[level].events_file.stat().st_size for level in (Level.BRIEF, Level.NORMAL, Level.DETAILED)]
+    assert sizes == sorted(sizes)
+
+
+def test_a_detailed_run_tells_of_gradients_memories_weights_and_observations(tmp_path):
+    """R4-M13: norms before clipping, of every part of the controller, of hosts and of their seeds."""
+    config = small_config(tmp_path, telemetry=TelemetryConfig(level=Level.DETAILED))
+    directory, run = trained(tmp_path / "run", config)
+    told = [each.event for each in read_log(directory.events_file)]
+    looks = [event for event in told if isinstance(event, UpdateExamined)]
+    assert len(looks) == config.rounds
+    parts = {name.split(".")[0] for name, _ in run.learner.network.named_parameters()}
+    for look in looks:
+        assert look.gradients.keys() == look.weights.keys() == parts
+        assert look.gradients["critic"].norm > 0
+        assert look.weights["critic"].moved > 0
+        assert {"host", "slots", "mask_op"} <= look.observations.keys()
+    seen = [event for event in told if isinstance(event, GradientsSeen)]
+    assert len(seen) == sum(isinstance(event, UpdateExamined) for event in told) * config.episodes * 6
+    assert all(event.owners["host"].norm > 0 for event in seen)
+    assert {owner for event in seen for owner in event.owners} == {"host", "layer0", "layer1"}
+    memories = [event for event in told if isinstance(event, MemoryExamined)]
+    assert len(memories) == config.rounds * config.episodes
+    assert all(memory.steps == 6 and memory.hidden > 0 and memory.not_finite == 0 for memory in memories)
+
+
+def test_the_norms_of_a_detailed_run_are_those_that_the_update_reports(tmp_path):
+    """One norm of everything, before clipping, from the norms of the parts."""
+    config = small_config(tmp_path, telemetry=TelemetryConfig(level=Level.DETAILED))
+    config = replace(config, ppo=replace(config.ppo, epochs=1, minibatches=1))
+    directory, _ = trained(tmp_path / "run", config)
+    told = [each.event for each in read_log(directory.events_file)]
+    updates = [event for event in told if isinstance(event, UpdateMade)]
+    looks = [event for event in told if isinstance(event, UpdateExamined)]
+    for update, look in zip(updates, looks, strict=True):
+        whole = math.sqrt(sum(figures.norm**2 for figures in look.gradients.values() if figures.norm is not None))
+        assert whole == pytest.approx(update.gradient_norm, rel=1e-4)
+
+
+def test_a_profiled_run_says_where_the_time_goes_and_is_the_same_run(tmp_path):
+    """R4-M15, R4-M16."""
+    config = small_config(tmp_path)
+    plain, _ = trained(tmp_path / "plain", config)
+    directory, _ = trained(tmp_path / "run", replace(config, profile=True))
+    found = sorted(path.name for path in directory.profiles.iterdir())
+    assert found == ["episode.json.gz", "episode.txt", "update.json.gz", "update.txt"]
+    assert "aten::" in (directory.profiles / "update.txt").read_text()
+    assert same(weights(plain), weights(directory))
 
 
 def test_process_workers_give_the_run_of_one_process_bit_for_bit(tmp_path):

@@ -52,7 +52,8 @@ HEADS = ("op", "slot", "blueprint", "style", "tempo", "alpha_target", "alpha_spe
 HEAD = HeadFigures(steps=50, entropy=0.6, gradient_norm=0.1, lowest_ratio=0.5, highest_ratio=2.0)
 UPDATE = UpdateMade(
     policy_loss=-0.02, value_loss=0.3, kl=0.01, clipped=0.05, gradient_norm=0.5, advantage_mean=0.0,
-    advantage_deviation=0.1, return_mean=0.4, return_deviation=0.2, explained_variance=0.5, value_error=0.12, steps=600,
+    advantage_deviation=0.1, return_mean=0.4, return_deviation=0.2, explained_variance=0.5, value_error=0.12,
+    bellman_error=0.05, steps=600,
     forced_steps=50, optimiser_steps=20, skipped_steps=0, stopped_early=False, heads=dict.fromkeys(HEADS, HEAD),
     seconds=1.0,
 )  # fmt: skip

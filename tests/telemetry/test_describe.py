@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from esper.telemetry import EVENTS, HeadFigures
+from esper.telemetry import EVENTS
 from esper.telemetry.describe import EXAMPLES, document, sentence_of
+from esper.telemetry.events import PARTS
 from esper.telemetry.query import query
 from tests.telemetry.cases import STARTED, episode, log_of, round_finished
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
-FIELDS = [(kind, each.name) for kind in (*EVENTS.values(), HeadFigures) for each in fields(kind)]
+FIELDS = [(kind, each.name) for kind in (*EVENTS.values(), *PARTS) for each in fields(kind)]
 
 
 def test_the_document_is_that_of_the_events():

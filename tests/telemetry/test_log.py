@@ -32,13 +32,15 @@ from esper.telemetry import (
     read_log,
 )
 from esper.telemetry import log as log_module
+from esper.telemetry.events import PARTS
+from esper.telemetry.log import SCHEMA
 from tests.telemetry.cases import ONE_OF_EACH, STARTED, episode, finished, log_of, round_finished, values_of
 
 
 def line(event: str = "RolledBack", data: object = None, **changed: object) -> bytes:
     """A line like those of the writer, but for what is changed."""
     data = {"epoch": 4, "reason": "loss"} if data is None else data
-    envelope = {"schema": 1, "time": 1.5, "round": 3, "episode": 17, "event": event, "data": data} | changed
+    envelope = {"schema": SCHEMA, "time": 1.5, "round": 3, "episode": 17, "event": event, "data": data} | changed
     return json.dumps(envelope).encode() + b"\n"
 
 
@@ -70,7 +72,7 @@ def test_every_line_is_json_of_six_keys_that_any_reader_takes(events):
 
 def test_events_are_registered_by_defining_them():
     assert {"StageChanged", "RansomwareSuspected", "RunStarted", "UpdateMade", "WorkerReplaced"} <= EVENTS.keys()
-    assert not {"Event", "EpisodeEvent", "HeadFigures"} & EVENTS.keys()
+    assert not {"Event", "EpisodeEvent", *(part.__name__ for part in PARTS)} & EVENTS.keys()
 
 
 def test_text_outside_ascii_is_kept_readable_and_enums_go_by_name(tmp_path):
@@ -157,9 +159,7 @@ def test_reading_goes_on_where_it_stopped_while_the_file_grows(tmp_path):
     assert report == LogReport(lines=2, offset=len(first + second))
 
 
-NESTED = (
-    '{"schema":1,"time":1.5,"round":3,"episode":17,"event":"RolledBack","data":' + "[" * 90_000 + "]" * 90_000 + "}"
-)
+NESTED = line(data="here").decode().replace('"here"', "[" * 90_000 + "]" * 90_000).rstrip()
 CHANGE = {"epoch": 1, "slot": "s", "before": "PRUNED", "after": "EMBARGOED", "reasons": []}
 HOSTILE = {
     "not json": b"what?\n",
@@ -180,7 +180,7 @@ HOSTILE = {
     "beyond all time": line(time=1e300),
     "before all time": line(time=-1.0),
     "time is infinite": line(time="Infinity"),
-    "schema is text": line(schema="1"),
+    "schema is text": line(schema=str(SCHEMA)),
     "no fields": line(data={}),
     "no data": line(data=[]),
     "more fields": line(data={"epoch": 4, "reason": "loss", "more": 1}),
@@ -242,8 +242,9 @@ def test_unknown_events_are_counted_and_the_first_few_named(tmp_path):
 
 def test_a_newer_log_is_refused_with_what_to_do(tmp_path):
     path = tmp_path / "events.jsonl"
-    path.write_bytes(line() + line(schema=2, data={"what": "ever"}, more=True))
-    with pytest.raises(NewerLog, match=r"holds events of schema 2, and this version reads up to 1; update esper"):
+    path.write_bytes(line() + line(schema=SCHEMA + 1, data={"what": "ever"}, more=True))
+    wanted = f"holds events of schema {SCHEMA + 1}, and this version reads up to {SCHEMA}; update esper"
+    with pytest.raises(NewerLog, match=wanted):
         list(read_log(path))
 
 
@@ -251,8 +252,8 @@ def test_lines_of_an_older_schema_are_read_if_they_fit_and_told_of(tmp_path):
     path, report = tmp_path / "events.jsonl", LogReport()
     path.write_bytes(line(schema=0) + line(schema=0, data={"epoch": 4}) + line())
     assert len(list(read_log(path, report))) == 2
-    assert (report.older, report.damaged) == (2, 1)
-    assert report.warnings()[1] == "2 of 3 lines were written by an older version, with another schema"
+    assert (report.older, report.damaged) == (2, 0)
+    assert report.warnings()[0] == "2 of 3 lines were written by an older version, with another schema"
 
 
 def test_full_disk_says_where_why_and_what_to_do():

@@ -26,6 +26,7 @@ from esper.telemetry import (
     read_log,
 )
 from esper.telemetry import query as query_module
+from esper.telemetry.log import SCHEMA
 from esper.telemetry.query import BadQuery, open_run, query
 from esper.telemetry.views import VIEWS
 from tests.telemetry.cases import ONE_OF_EACH, STARTED, episode, finished, log_of, plain, round_finished
@@ -203,8 +204,8 @@ def test_lines_are_numbered_as_in_the_file(tmp_path, monkeypatch):
 
 
 def test_a_newer_log_is_refused(tmp_path):
-    (tmp_path / "events.jsonl").write_bytes(line() + line(schema=2))
-    with pytest.raises(NewerLog, match="schema 2"):
+    (tmp_path / "events.jsonl").write_bytes(line() + line(schema=SCHEMA + 1))
+    with pytest.raises(NewerLog, match=f"schema {SCHEMA + 1}"):
         open_run(tmp_path)
 
 

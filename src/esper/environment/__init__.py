@@ -39,7 +39,7 @@ from esper.environment.tasks import (
     task,
     task_on,
 )
-from esper.environment.training import Compute, Trainer, UnusableDevice
+from esper.environment.training import Compute, Probe, Trainer, UnusableDevice
 from esper.environment.twins import twin_curve
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "MissingData",
     "MissingLibrary",
     "Outcome",
+    "Probe",
     "Source",
     "Split",
     "Splits",

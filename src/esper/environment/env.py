@@ -23,6 +23,7 @@ from esper.environment.observation import (
     offers_of,
 )
 from esper.environment.tasks import DEFAULT_TASK, Task, find_task
+from esper.environment.training import Probe
 from esper.environment.twins import twin_curve
 from esper.rewards import Ending, Mode, Reward, RewardConfig, Transition, Twin, find_mode, needs_twin, reward
 
@@ -34,7 +35,8 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
     """Grow the host of a task. Terminated only by the governor, truncated at the horizon.
 
     `reset(seed=s)` plays the episode of seed s. An action that is not legal is refused, with the reasons in
-    `info["refused"]`, and the epoch passes as if waiting.
+    `info["refused"]`, and the epoch passes as if waiting. `sink` takes the events of the episodes that are started
+    after it is set, and `probe` is shown their gradients.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # gymnasium declares it so
@@ -53,6 +55,7 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         self.reward_config = reward_config or RewardConfig(outcomes=self.task.classes)
         self.world = world or World()
         self.sink = sink or NullSink()
+        self.probe: Probe | None = None
         splits = self.task.load(None if data_dir is None else Path(data_dir))
         self.splits = splits.to(torch.device(self.world.compute.device))
         probe = Episode(self.task, self.splits, 0, self.world)
@@ -70,7 +73,7 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         """Start the episode of `seed`, or of a seed drawn from the environment's own random numbers."""
         super().reset(seed=seed)
         episode_seed = seed if seed is not None else int(self.np_random.integers(2**31))
-        self.episode = Episode(self.task, self.splits, episode_seed, self.world, self.sink)
+        self.episode = Episode(self.task, self.splits, episode_seed, self.world, self.sink, self.probe)
         self._twins: tuple[Twin, ...] | None = None
         if needs_twin(self.reward_mode):
             self._twins = twin_curve(self.task, self.splits, episode_seed, self.world)

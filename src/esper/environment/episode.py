@@ -12,7 +12,7 @@ from esper.environment.evaluation import Evaluation, evaluate
 from esper.environment.governor import Governor, GovernorConfig
 from esper.environment.randomness import global_draws_from, stream
 from esper.environment.tasks import Task
-from esper.environment.training import Compute, EpochMeasures, Trainer
+from esper.environment.training import Compute, EpochMeasures, Probe, Trainer
 from esper.growth import GrowthConfig, Thresholds, graft
 
 
@@ -41,7 +41,15 @@ class Outcome:
 class Episode:
     """Plays one episode. It sees the training and the evaluation split; the test split is not among its data."""
 
-    def __init__(self, task: Task, splits: Splits, seed: int, world: World, sink: Sink | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        splits: Splits,
+        seed: int,
+        world: World,
+        sink: Sink | None = None,
+        probe: Probe | None = None,
+    ) -> None:
         self.task = task
         self.train, self.evaluation_split = splits.train, splits.evaluation
         with global_draws_from(seed, "weights"):
@@ -55,7 +63,7 @@ class Episode:
             generator=stream(seed, "seeds"),
             sink=sink or NullSink(),
         )
-        self.trainer = Trainer(self.body, task, seed, world.compute)
+        self.trainer = Trainer(self.body, task, seed, world.compute, probe)
         labels = self.evaluation_split.y
         commonest = float(labels.bincount().max()) / len(labels)
         self.governor = Governor(world.governor, task.classes, commonest)

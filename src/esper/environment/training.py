@@ -1,7 +1,7 @@
 """How a host and its seeds train: one optimiser, clipped gradients, batches in an order of their own."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -63,11 +63,15 @@ def rate_at(epoch: int, task: Task) -> float:
     return 1.0 if left >= task.cooldown_share else FINAL_RATE + (1.0 - FINAL_RATE) * left / task.cooldown_share
 
 
+Probe = Callable[[Mapping[str, Sequence[Tensor | None]]], None]
+"""Is shown the gradients of every batch before clipping, by owner: `host`, or the slot of a living seed."""
+
+
 class Trainer:
     """Trains one body for one episode."""
 
-    def __init__(self, body: Body, task: Task, seed: int, compute: Compute) -> None:
-        self.body = body
+    def __init__(self, body: Body, task: Task, seed: int, compute: Compute, probe: Probe | None = None) -> None:
+        self.body, self._probe = body, probe
         self.optimizer = torch.optim.Adam(body.host.parameters(), lr=task.learning_rate, fused=True)
         body.optimise_with(self.optimizer, lr=task.seed_learning_rate)
         self._task = task
@@ -92,6 +96,8 @@ class Trainer:
                 with self._compute.precision():
                     self.body.train_isolated(loss_of, x)
                 self.body.record_gradients()
+                if self._probe is not None:
+                    self._probe(self._gradients())
                 norms.append(self._clip())
                 self.optimizer.step()
                 losses.append(loss.detach())
@@ -110,6 +116,11 @@ class Trainer:
         for rows in torch.randperm(len(split.x), generator=self._order).split(self._task.batch_size):
             x, y = split.x[rows], split.y[rows]
             yield (augmented(x, self._augmentation) if self._task.augment else x), y
+
+    def _gradients(self) -> dict[str, list[Tensor | None]]:
+        seeds = {slot.id: slot.seed_parameters for slot in self.body.living()}
+        owners = {"host": list(self.body.host.parameters()), **seeds}
+        return {owner: [parameter.grad for parameter in parameters] for owner, parameters in owners.items()}
 
     def _clip(self) -> Tensor:
         """Each owner's gradient is clipped by its own norm, so that one exploding seed cannot still the host."""

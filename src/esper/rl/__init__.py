@@ -18,6 +18,7 @@ from esper.rl.checkpoint import (
 )
 from esper.rl.config import PPOConfig
 from esper.rl.errors import BufferFull, EmptyMask, NonFinite, NoSteps, OpenRow, RLError, WrongShape
+from esper.rl.extremes import StepRatio, extreme_ratios
 from esper.rl.gae import advantages, normalised
 from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.memory import Memory, NoMemory, State
@@ -57,6 +58,7 @@ __all__ = [
     "Replayed",
     "Sequences",
     "State",
+    "StepRatio",
     "Targets",
     "UnsupportedSpace",
     "UpdateMetrics",
@@ -68,6 +70,7 @@ __all__ = [
     "chosen",
     "entropy",
     "export_checkpoint",
+    "extreme_ratios",
     "join",
     "load_checkpoint",
     "log_probabilities",

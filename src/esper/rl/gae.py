@@ -21,8 +21,7 @@ def advantages(
     terminated, V of the state after the step where it was truncated or goes on in the next rollout. Returns are
     advantages plus values.
     """
-    following = torch.where(ends, bootstrap, torch.nn.functional.pad(values[:, 1:], (0, 1)))
-    errors = (rewards + discount * following - values) * valid
+    errors = bellman_errors(rewards, values, bootstrap, ends, valid, discount)
     carry = discount * smoothing * (valid & ~ends)
     result = torch.zeros_like(rewards)
     running = rewards.new_zeros(rewards.shape[0])
@@ -30,6 +29,14 @@ def advantages(
         running.mul_(carry[:, step]).add_(errors[:, step])
         result[:, step] = running
     return result
+
+
+def bellman_errors(
+    rewards: Tensor, values: Tensor, bootstrap: Tensor, ends: Tensor, valid: Tensor, discount: float
+) -> Tensor:
+    """By how much each step was better than its value said: reward and what follows, minus the value; (B, T)."""
+    following = torch.where(ends, bootstrap, torch.nn.functional.pad(values[:, 1:], (0, 1)))
+    return (rewards + discount * following - values) * valid
 
 
 def normalised(values: Tensor, valid: Tensor) -> Tensor:

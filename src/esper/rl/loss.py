@@ -29,6 +29,8 @@ class Loss(NamedTuple):
     value: Tensor
     entropy: Tensor
     """(heads): mean over the steps where the head was free, from 0 to 1."""
+    free: Tensor
+    """(heads): how many steps those are."""
     kl: Tensor
     clipped: Tensor
     """Share of free heads whose ratio lies outside the clip range."""
@@ -52,14 +54,15 @@ def ppo_loss(
     gain = targets.advantages.unsqueeze(-1)
     surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - config.clip, 1 + config.clip) * gain)
     policy = -surrogate.masked_fill(~free, 0.0).sum() / deciding
-    entropy = new.entropy.masked_fill(~free, 0.0).sum(dim=(0, 1)) / free.sum(dim=(0, 1)).clamp(min=1)
+    choices = free.sum(dim=(0, 1))
+    entropy = new.entropy.masked_fill(~free, 0.0).sum(dim=(0, 1)) / choices.clamp(min=1)
     value = value_loss(new.values, old.valid, targets, deviation, config.value_clip)
     total = policy + config.value_weight * value - (entropy_weights * entropy).sum()
     with torch.no_grad():
         kl = (log_ratio.expm1() - log_ratio).sum() / deciding  # (r - 1) - log r, precise near r = 1 too
         clipped = ((ratio - 1).abs() > config.clip).sum() / free.sum().clamp(min=1)
         ratios = torch.stack([ratio.amin(dim=(0, 1)), ratio.amax(dim=(0, 1))], dim=-1)
-    return Loss(total, policy, value, entropy, kl, clipped, ratios)
+    return Loss(total, policy, value, entropy, choices, kl, clipped, ratios)
 
 
 def value_loss(values: Tensor, valid: Tensor, targets: Targets, deviation: Tensor, clip: float) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from esper.rl.gae import bellman_errors
 from esper.rl.loss import Loss, Targets
 from esper.rl.sequences import Sequences
 
@@ -17,7 +18,7 @@ class HeadMetrics:
     steps: int
     """Steps at which the head had a choice."""
     entropy: float | None
-    """Mean over those steps, as a share of the most there could be, in the last pass."""
+    """Mean over those steps, as a share of the most there could be, over the passes."""
     gradient_norm: float
     """Of the head's own parameters, before clipping, mean over the passes."""
     lowest_ratio: float
@@ -45,6 +46,8 @@ class UpdateMetrics:
     """Share of the variance of returns that the old critic explains; None where returns do not vary."""
     value_error: float
     """Root mean square of return minus old value, in units of return."""
+    bellman_error: float
+    """The same of reward plus the next step's old value minus old value."""
     steps: int
     """Valid steps in the experience."""
     forced_steps: int
@@ -77,6 +80,7 @@ def measure(
     losses: Sequence[Loss],
     norms: Sequence[Tensor],
     taken: tuple[bool, int, int],
+    discount: float,
 ) -> UpdateMetrics:
     """All metrics of an update, fetched from the device in one transfer."""
     free = sequences.free & sequences.valid.unsqueeze(-1)
@@ -84,8 +88,12 @@ def measure(
     returns, values = targets.returns[sequences.valid], sequences.values[sequences.valid]
     raw = (targets.returns - sequences.values)[deciding]
     raw = raw if len(raw) else raw.new_zeros(1)
+    errors = bellman_errors(*sequences.course(), discount)[sequences.valid]
     norm = torch.stack(list(norms)).mean(dim=0)
     ratios = torch.stack([loss.ratios for loss in losses])
+    seen = torch.stack([loss.free for loss in losses])
+    choices = seen.sum(dim=0)
+    entropy = (torch.stack([loss.entropy for loss in losses]) * seen).sum(dim=0) / choices.clamp(min=1)
     figures = {
         "policy_loss": torch.stack([loss.policy for loss in losses]).mean(),
         "value_loss": torch.stack([loss.value for loss in losses]).mean(),
@@ -97,16 +105,17 @@ def measure(
         "return_mean": returns.mean(),
         "return_deviation": returns.std(correction=0),
         "value_error": (returns - values).square().mean().sqrt(),
+        "bellman_error": errors.square().mean().sqrt(),
         "error_variance": (returns - values).var(correction=0),
         "steps": sequences.valid.sum(),
         "deciding": deciding.sum(),
     }
     per_head = torch.stack(
-        [free.sum(dim=(0, 1)), losses[-1].entropy, norm[1:], ratios[..., 0].amin(dim=0), ratios[..., 1].amax(dim=0)]
+        [free.sum(dim=(0, 1)), choices, entropy, norm[1:], ratios[..., 0].amin(dim=0), ratios[..., 1].amax(dim=0)]
     )
     everything = torch.cat([torch.stack([figure.float() for figure in figures.values()]), per_head.flatten()]).tolist()
     found = dict(zip(figures, everything[: len(figures)], strict=True))
-    rows = [everything[len(figures) + i * len(heads) :][: len(heads)] for i in range(5)]
+    rows = [everything[len(figures) + i * len(heads) :][: len(heads)] for i in range(6)]
     variance = found["return_deviation"] ** 2
     error_variance, deciding_steps = found.pop("error_variance"), int(found.pop("deciding"))
     steps = int(found.pop("steps"))
@@ -120,7 +129,7 @@ def measure(
         skipped_steps=skipped,
         stopped_early=stopped,
         heads={
-            name: HeadMetrics(int(count), entropy if count else None, gradient, low, high)
-            for name, count, entropy, gradient, low, high in zip(heads, *rows, strict=True)
+            name: HeadMetrics(int(count), entropy if choices else None, gradient, low, high)
+            for name, count, choices, entropy, gradient, low, high in zip(heads, *rows, strict=True)
         },
     )

@@ -23,6 +23,7 @@ from esper.rl.normalise import Moments
 from esper.rl.sequences import Sequences
 
 Replay = Callable[[Network, Sequences, float], Replayed]
+Probe = Callable[[Network], None]
 
 
 @dataclass
@@ -51,10 +52,17 @@ class Learner:
         self.optimizer = torch.optim.AdamW(_groups(network, config.weight_decay), lr=config.learning_rate, eps=1e-5)
         self._replay: Replay = _compiled() if compile else replay
 
-    def update(self, sequences: Sequences, progress: float = 0.0, groups: Sequence[int] | None = None) -> UpdateMetrics:
+    def update(
+        self,
+        sequences: Sequences,
+        progress: float = 0.0,
+        groups: Sequence[int] | None = None,
+        probe: Probe | None = None,
+    ) -> UpdateMetrics:
         """Learn from one rollout; `progress` from 0 to 1 anneals learning rate and entropy.
 
-        `groups` has a number for every row: advantages are compared among rows of the same number only.
+        `groups` has a number for every row: advantages are compared among rows of the same number only. `probe` is
+        shown the network after every backward pass, with its gradients before clipping.
         Each step asks the device one question, whether it may be taken: it may not when the policy has moved by more
         than the target already, or when the gradient is not finite. All metrics leave the device together at the end.
         """
@@ -70,6 +78,8 @@ class Learner:
             loss = ppo_loss(new, batch, aims, weights, self.network.critic.deviation, config)
             self.optimizer.zero_grad()
             loss.total.backward()
+            if probe is not None:
+                probe(self.network)
             heads = head_norms(self.network)
             norm = nn.utils.clip_grad_norm_(parameters, config.max_gradient_norm)
             losses.append(Loss(*(value.detach() for value in loss)))
@@ -83,7 +93,8 @@ class Learner:
                 steps += 1
             else:
                 skipped += 1
-        metrics = measure(self.network.heads, sequences, targets, losses, norms, (stopped, steps, skipped))
+        taken = stopped, steps, skipped
+        metrics = measure(self.network.heads, sequences, targets, losses, norms, taken, config.discount)
         self.counters.updates += 1
         self.counters.optimiser_steps += metrics.optimiser_steps
         self.counters.environment_steps += metrics.steps
@@ -91,15 +102,7 @@ class Learner:
 
     def _targets(self, sequences: Sequences, groups: Sequence[int] | None = None) -> Targets:
         """Advantages and returns; the scale of returns takes in the rollout, and learned predictions do not move."""
-        raw = advantages(
-            sequences.rewards,
-            sequences.values,
-            sequences.bootstrap,
-            sequences.ends,
-            sequences.valid,
-            self.config.discount,
-            self.config.smoothing,
-        )
+        raw = advantages(*sequences.course(), self.config.discount, self.config.smoothing)
         returns = raw + sequences.values
         learned = self.moments.count > 0
         self.moments = self.moments.updated(returns[sequences.valid], self.config.return_momentum)

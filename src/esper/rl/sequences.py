@@ -38,6 +38,10 @@ class Sequences(NamedTuple):
     def rows(self) -> int:
         return self.rewards.shape[0]
 
+    def course(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """What estimates of advantage are made from: rewards, values, bootstrap, ends, valid."""
+        return self.rewards, self.values, self.bootstrap, self.ends, self.valid
+
     def take(self, rows: Tensor) -> "Sequences":
         """Some of the rows, whole."""
         return self.mapped(lambda part: part[rows], self.state.take(rows))

@@ -1,6 +1,7 @@
 """The configuration of a run: one frozen class that is the flags of `esper train` and the run's `config.toml`."""
 
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from esper.environment import DEFAULT_TASK, Compute, find_task
 from esper.rewards import RewardConfig, find_mode
 from esper.rl import PPOConfig, RLError
 from esper.runs.rollout import Game
-from esper.telemetry import AnomalyConfig, Expectations
+from esper.telemetry import AnomalyConfig, Expectations, Level, TelemetryConfig, check_sinks
 
 
 class InvalidConfig(EsperError):
@@ -56,8 +57,8 @@ class TrainConfig:
     """Held-out seeds on which the finished controller is compared with no growth, heuristic and random; 0 for none."""
     keep: int = 3
     """How many of the latest checkpoints are kept, beside the best one."""
-    events: bool = True
-    """Write every decision, reward and change of stage to events.jsonl."""
+    profile: bool = False
+    """Profile an update and an episode of an early round; what takes the time is then in profile/."""
     bootstrap_at_horizon: bool = False
     """Expect rewards beyond the horizon. Right only for rewards that do not settle everything at the end."""
     ppo: PPOConfig = field(
@@ -80,6 +81,8 @@ class TrainConfig:
     """How large the controller is."""
     anomalies: AnomalyConfig = field(default_factory=AnomalyConfig)
     """When the run says that something looks wrong."""
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    """What the run tells, and to whom."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in RANGES.items():
@@ -91,8 +94,9 @@ class TrainConfig:
         find_mode(self.reward)
 
     def check(self) -> None:
-        """Find everything that could go wrong only later: tasks, device, data, heads. Loads the data."""
+        """Find everything that could go wrong only later: tasks, device, data, heads, sinks. Loads the data."""
         self.ppo.require_heads([head.value for head in Head])
+        check_sinks(self.telemetry.sinks)
         Compute(device=self.device)
         for name in self.task:
             task = find_task(name)
@@ -110,7 +114,7 @@ class TrainConfig:
             bootstrap_at_horizon=self.bootstrap_at_horizon,
             device=self.device,
             data_dir=self.data_dir or None,
-            record=self.events,
+            record=self.telemetry.level not in (Level.OFF, Level.BRIEF),
         )
 
     def expectations(self) -> Expectations:
@@ -181,17 +185,22 @@ def _built(base: Any, given: dict[str, Any], where: str) -> Any:
             isinstance(before, tuple) and isinstance(value, str)
         ):
             raise _wrong_type(where, name, value, type(before))
-        settings[name] = _converted(before, value, f"{where} [{name}]")
+        settings[name] = _converted(before, value, where, name)
     try:
         return dacite.from_dict(type(base), settings)
     except dacite.WrongTypeError as error:
         raise _wrong_type(where, error.field_path, error.value, error.field_type) from None
 
 
-def _converted(base: Any, value: Any, where: str) -> Any:
-    """A table as the class that it stands for, a list as the tuple that it stands for."""
+def _converted(base: Any, value: Any, where: str, name: str) -> Any:
+    """A table as the class that it stands for, a list as the tuple, a word as the member of the enumeration."""
     if is_dataclass(base) and isinstance(value, dict):
-        return _built(base, value, where)
+        return _built(base, value, f"{where} [{name}]")
+    if isinstance(base, StrEnum) and isinstance(value, str):
+        words = [member.value for member in type(base)]
+        if value not in words:
+            raise InvalidConfig(f"{where} sets {name} to '{value}'; {nearest(value, words)}")
+        return type(base)(value)
     return tuple(value) if isinstance(base, tuple) and isinstance(value, list) else value
 
 

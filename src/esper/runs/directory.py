@@ -4,6 +4,7 @@ config.toml     every setting
 events.jsonl    what happened, one event per line
 status.json     how far it is, and how it ended
 checkpoints/    round-00012.pt and so on, and best.pt
+profile/        where the time goes, if that was asked for
 run.lock        held by the process that trains
 """
 
@@ -81,6 +82,7 @@ class RunDirectory:
         self.events_file = path / "events.jsonl"
         self.status_file = path / "status.json"
         self.checkpoints = path / "checkpoints"
+        self.profiles = path / "profile"
         self._lock = filelock.FileLock(path / "run.lock")
 
     @classmethod

@@ -14,12 +14,16 @@ from esper.telemetry import (
     AnomalyRaised,
     Detector,
     EpisodeFinished,
+    Level,
     LogReport,
     Record,
     RoundFinished,
     RunFailed,
     RunHalted,
     RunResumed,
+    SinkFailed,
+    StepMoved,
+    UpdateExamined,
     WorkerReplaced,
     effective,
     read_log,
@@ -81,6 +85,10 @@ class Patient:
     """How often it was gone on with."""
     report: LogReport
 
+    @property
+    def writes_events(self) -> bool:
+        return self.directory.config().telemetry.level is not Level.OFF
+
 
 def diagnose(directory: RunDirectory) -> Diagnosis:
     """Examine a run."""
@@ -92,7 +100,8 @@ def diagnose(directory: RunDirectory) -> Diagnosis:
     status = directory.status()
     progress = "" if status is None else f", {status.round} of {status.rounds} rounds"
     findings = [finding for examine in EXAMINATIONS for finding in examine(patient)]
-    return Diagnosis(f"{directory.path}: {state.value}{progress}", (*findings, *anomalies), (*_remarks(patient), *over))
+    remarks = (*_remarks(patient), *_moved(patient), *over)
+    return Diagnosis(f"{directory.path}: {state.value}{progress}", (*findings, *anomalies), remarks)
 
 
 def _state(patient: Patient) -> list[Finding]:
@@ -135,7 +144,7 @@ def _damaged(patient: Patient) -> list[Finding]:
 
 def _no_events(patient: Patient) -> list[Finding]:
     ended = patient.state in {State.FINISHED, State.HALTED, State.INTERRUPTED}
-    if patient.records or not ended or not patient.directory.config().events:
+    if patient.records or not ended or not patient.writes_events:
         return []
     return [Finding("no events", "events.jsonl is missing or empty: nothing can be said of how it learned; restore it")]
 
@@ -179,7 +188,35 @@ def _comparison(patient: Patient) -> list[Finding]:
     return [Finding("worse than a control", f"on the same held-out seeds {', '.join(better)}; {advice}")]
 
 
-EXAMINATIONS: tuple[Callable[[Patient], list[Finding]], ...] = (_state, _damaged, _no_events, _learning, _comparison)
+def _sinks(patient: Patient) -> list[Finding]:
+    failed = [each.event for each in patient.records if isinstance(each.event, SinkFailed)]
+    why = "it got no more metrics, and the run went on; mend the cause and 'esper resume', or leave the sink out"
+    return [Finding(f"sink {each.sink}", f"{each.reason}: {why}") for each in failed]
+
+
+def _numbers(patient: Patient) -> list[Finding]:
+    """What the last look at an update found; there is one only where telemetry was detailed."""
+    looks = [each for each in patient.records if isinstance(each.event, UpdateExamined)]
+    if not looks:
+        return []
+    at, last = looks[-1].round + 1, looks[-1].event
+    assert isinstance(last, UpdateExamined)
+    lost = {
+        f"{what} of {name}": figures.not_finite
+        for what, table in (("gradients", last.gradients), ("weights", last.weights), ("entries", last.observations))
+        for name, figures in table.items()
+        if figures.not_finite
+    }
+    if not lost:
+        return []
+    told = ", ".join(f"{count} {place}" for place, count in lost.items())
+    advice = "begin with the first of them, and resume from a checkpoint before that round with a lower learning rate"
+    return [Finding(f"numbers in round {at}", f"not finite are {told}; {advice}")]
+
+
+EXAMINATIONS: tuple[Callable[[Patient], list[Finding]], ...] = (
+    _state, _damaged, _no_events, _sinks, _numbers, _learning, _comparison,
+)  # fmt: skip
 
 
 def _anomalies(patient: Patient) -> tuple[list[Finding], list[str]]:
@@ -205,11 +242,24 @@ def _anomalies(patient: Patient) -> tuple[list[Finding], list[str]]:
     return findings, remarks
 
 
+def _moved(patient: Patient) -> list[str]:
+    """Of the last update that moved the policy too far, the choice that it moved most."""
+    steps = [(each.round + 1, each.event) for each in patient.records if isinstance(each.event, StepMoved)]
+    if not steps:
+        return []
+    at, _ = steps[-1]
+    first = next(event for round_number, event in steps if round_number == at)
+    return [
+        f"the update of round {at} moved choice {first.choice} of the head '{first.head}' in epoch {first.epoch} of "
+        f"episode {first.seed} most: it is {first.ratio:.3g} times as likely; others are in the view StepMoved"
+    ]
+
+
 def _remarks(patient: Patient) -> list[str]:
     lost = sum(isinstance(each.event, WorkerReplaced) for each in patient.records)
     told = {
         f"{lost} worker(s) died or hung and were replaced": lost,
         f"it was interrupted; go on with 'esper resume {patient.directory.path}'": patient.state is State.INTERRUPTED,
-        "it writes no events, so that little can be said": not patient.directory.config().events,
+        "it writes no events, so that little can be said": not patient.writes_events,
     }
     return [*(text for text, holds in told.items() if holds), *patient.report.warnings()]

@@ -8,7 +8,8 @@ the policy acted on is what the update sees.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -16,37 +17,51 @@ from pathlib import Path
 import torch
 
 import esper
-from esper.contracts import EsperError, Event
+from esper.contracts import EsperError
 from esper.controller import ControllerNetwork
 from esper.environment import FIELDS, derive
-from esper.rl import BadCheckpoint, Learner, UpdateMetrics, join, load_checkpoint, restore, save_checkpoint
+from esper.rl import (
+    BadCheckpoint,
+    Learner,
+    Sequences,
+    UpdateMetrics,
+    extreme_ratios,
+    join,
+    load_checkpoint,
+    restore,
+    save_checkpoint,
+)
 from esper.runs.backends import Backend, make_backend, one_thread
+from esper.runs.chronicle import Chronicle
 from esper.runs.config import TrainConfig
 from esper.runs.directory import RunDirectory, State, Unwritable, status_now
 from esper.runs.interrupts import Interrupts
+from esper.runs.profiling import profile_episode
 from esper.runs.progress import Progress
 from esper.runs.rollout import Job, Played, Purpose
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, training_seed
 from esper.runs.summary import evaluated, summarise, update_event
 from esper.telemetry import (
+    RATIO_KINDS,
     CheckpointWritten,
-    Detector,
     EpisodeFinished,
-    EventLog,
-    NullLog,
     RunFailed,
     RunFinished,
     RunHalted,
     RunInterrupted,
     RunResumed,
     RunStarted,
-    effective,
-    read_log,
-    tame,
+    StepMoved,
+    UpdateExaminer,
 )
+from esper.telemetry.profiler import now, profiled
 
 MAX_BAD_UPDATES = 3
 """Updates in a row with a gradient that is not finite, after which a run is halted."""
+STEPS_KEPT = 5
+"""Of the choices that an update moved most, where that raised an anomaly."""
+PROFILED_ROUND = 1
+"""Not the first one, in which much is done once."""
 COMPARED = ("greedy", "none", "heuristic", "random")
 
 
@@ -73,9 +88,8 @@ class Run:
         self.directory, self.config, self.progress = directory, config, progress
         self.learner = new_learner(config)
         self.memory = Memory()
-        self.log: EventLog | NullLog = NullLog()
-        self.detector = Detector(config.anomalies, config.expectations())
         self.interrupts = Interrupts()
+        self.chronicle = Chronicle(directory, config, progress, self.interrupts)
 
     def start(self) -> State:
         """Train a new run to its end."""
@@ -87,16 +101,15 @@ class Run:
 
     def _guarded(self, resume: bool) -> State:
         """Train, and leave a true word about how it ended, whatever happens."""
-        log = EventLog(self.directory.events_file) if self.config.events else NullLog()
-        with self.directory.locked(), one_thread(), self.interrupts, log as self.log:
+        with self.directory.locked(), one_thread(), self.interrupts, self.chronicle:
             try:
                 state, reason = self._train(resume), None
             except KeyboardInterrupt:
                 state, reason = State.INTERRUPTED, None
-                self._note(RunInterrupted())
+                self.chronicle.note(RunInterrupted())
             except Halted as error:
                 state, reason = State.HALTED, str(error)
-                self._note(RunHalted(reason))
+                self.chronicle.note(RunHalted(reason))
             except OSError as error:
                 self._failed(str(error))
                 raise Unwritable(
@@ -117,39 +130,44 @@ class Run:
             if resume:
                 self._restore()
             else:
-                self._note(self._introduction(backend))
+                self.chronicle.note(self._introduction(backend))
                 self._save()
             self.progress.begin(config, backend.workers, self.memory.round)
             while self.memory.round < config.rounds:
                 self._round(backend)
+            self.chronicle.round = self.memory.round
             if config.compare:
                 self.progress.compared(self._compare(backend))
-        self._note(RunFinished(self.memory.best_round, time.perf_counter() - started))
+        self.chronicle.note(RunFinished(self.memory.best_round, time.perf_counter() - started))
         return State.FINISHED
 
     def _round(self, backend: Backend) -> None:
         """Play, update, evaluate, save."""
         number, config = self.memory.round, self.config
+        self.chronicle.begin(number)
         self.progress.round_begins(number)
         started = time.perf_counter()
-        tasks = cycle(config.task)
-        seeds = [training_seed(config.seed, number, place) for place in range(config.episodes)]
-        played = self._play(backend, [Job(next(tasks), seed, "learned", Purpose.TRAIN) for seed in seeds])
+        played = self._play(backend, self._training_jobs())
         summary = summarise([each.finished for each in played], time.perf_counter() - started)
-        self._note(summary)
+        self.chronicle.note(summary)
         self.progress.round_ends(number, summary, self._learn(played))
         if (number + 1) % config.evaluate_every == 0 or number + 1 == config.rounds:
             self._evaluate(backend)
         self.memory = replace(self.memory, round=number + 1)
         self._save()
 
+    def _training_jobs(self) -> list[Job]:
+        config, tasks, detailed = self.config, cycle(self.config.task), self.chronicle.detailed
+        seeds = [training_seed(config.seed, self.memory.round, place) for place in range(config.episodes)]
+        return [Job(next(tasks), seed, "learned", Purpose.TRAIN, detailed=detailed) for seed in seeds]
+
     def _learn(self, played: Sequence[Played]) -> UpdateMetrics:
         """Update from a round's episodes; halts the run when that has gone wrong too often."""
-        started = time.perf_counter()
+        if self._to_profile():
+            profile_episode(self.directory.profiles, self.config.game(), self.learner.network, played[0].job)
         rows = join([each.sequences for each in played if each.sequences is not None])
         tasks = [self.config.task.index(each.job.task) for each in played]
-        metrics = self.learner.update(rows, self.memory.round / self.config.rounds, groups=tasks)
-        self._note(update_event(metrics, time.perf_counter() - started))
+        metrics = self._update(rows, tasks, [each.job for each in played])
         bad = 0 if metrics.finite else self.memory.bad_updates + 1
         if bad >= MAX_BAD_UPDATES:
             raise Halted(
@@ -159,16 +177,34 @@ class Run:
         self.memory = replace(self.memory, bad_updates=bad)
         return metrics
 
+    def _update(self, rows: Sequences, tasks: Sequence[int], jobs: Sequence[Job]) -> UpdateMetrics:
+        """One update, and everything that is told of it."""
+        learner, progress = self.learner, self.memory.round / self.config.rounds
+        device = next(learner.network.parameters()).device
+        examiner = UpdateExaminer(learner.network) if self.chronicle.detailed else None
+        started = now(device)
+        with profiled(self.directory.profiles, "update", device) if self._to_profile() else nullcontext():
+            metrics = learner.update(rows, progress, groups=tasks, probe=examiner.see if examiner else None)
+        raised = self.chronicle.note(update_event(metrics, now(device) - started))
+        if examiner:
+            self.chronicle.note(examiner.report(rows.observation, rows.valid))
+        if any(anomaly.kind in RATIO_KINDS for anomaly in raised):
+            for moved in extreme_ratios(learner.network, rows, self.config.ppo.exploration, STEPS_KEPT):
+                job = jobs[moved.row]
+                self.chronicle.note(StepMoved(job.seed, job.task, moved.step, moved.head, moved.choice, moved.ratio))
+        return metrics
+
+    def _to_profile(self) -> bool:
+        return self.config.profile and self.memory.round == min(PROFILED_ROUND, self.config.rounds - 1)
+
     def _play(self, backend: Backend, jobs: Sequence[Job]) -> list[Played]:
         """All jobs, their events logged as they complete."""
 
         def done(played: Played) -> None:
-            with self.interrupts.deferred():
-                self.log.write_all([*played.events, played.finished], self.memory.round, played.job.seed)
-            self._watch([*played.events, played.finished])
+            self.chronicle.note_all([*played.events, played.finished], played.job.seed)
             self.progress.episode(played.finished)
 
-        return backend.map(self.learner.network.state_dict(), jobs, done, self._note)
+        return backend.map(self.learner.network.state_dict(), jobs, done, self.chronicle.note)
 
     def _evaluate(self, backend: Backend) -> None:
         """Greedy play on the evaluation seeds; keeps the weights if they are the best so far."""
@@ -177,7 +213,7 @@ class Run:
         jobs = [Job(task, seed, "greedy", Purpose.EVALUATE) for task in config.task for seed in seeds]
         finished = [played.finished for played in self._play(backend, jobs)]
         found = evaluated(finished, self.memory.best)
-        self._note(found)
+        self.chronicle.note(found)
         self.progress.evaluated(found)
         if found.best:
             self.memory = replace(self.memory, best=found.total, best_round=number)
@@ -200,9 +236,9 @@ class Run:
     def _restore(self) -> None:
         """Also leaves the detector as it was at the checkpoint; what it raises of the past is in the log already."""
         checkpoint, damaged = self._newest()
-        self._note(RunResumed(checkpoint.name, tuple(path.name for path in damaged)))
-        for record in effective(each for each in read_log(self.directory.events_file) if not tame(each.event)):
-            self.detector.see(record.event)
+        self.chronicle.round = self.memory.round
+        self.chronicle.note(RunResumed(checkpoint.name, tuple(path.name for path in damaged)))
+        self.chronicle.recall()
         self.progress.resumed(checkpoint, damaged)
 
     def _newest(self) -> tuple[Path, list[Path]]:
@@ -227,8 +263,8 @@ class Run:
         path = self.directory.checkpoint(self.memory.round)
         with self.interrupts.deferred():
             self._write(path)
-            self.log.write(CheckpointWritten(path.name), max(self.memory.round - 1, 0))
-            self.log.sync()
+            self.chronicle.note(CheckpointWritten(path.name))
+            self.chronicle.sync()
             self.directory.forget_old(self.config.keep)
             self._write_status(State.RUNNING)
 
@@ -236,25 +272,12 @@ class Run:
         with self.interrupts.deferred():
             save_checkpoint(path, self.learner, asdict(self.memory))
 
-    def _note(self, event: Event) -> None:
-        self.progress.event(event)
-        with self.interrupts.deferred():
-            self.log.write(event, self.memory.round, None)
-        self._watch((event,))
-
-    def _watch(self, events: Iterable[Event]) -> None:
-        """Note what looks wrong in them. Nothing that is learned depends on it."""
-        for event in events:
-            for anomaly in self.detector.see(event):
-                self._note(anomaly)
-
     def _failed(self, reason: str) -> None:
-        """Say why, as far as the disk still lets us."""
-        try:
-            self._note(RunFailed(reason))
+        """Say why, as far as the disk still lets us: the log may be full where the status is only replaced."""
+        with suppress(OSError, EsperError):
             self._write_status(State.FAILED, reason)
-        except (OSError, EsperError):
-            self.progress.event(RunFailed(reason))
+        with suppress(OSError, EsperError):
+            self.chronicle.note(RunFailed(reason))
 
     def _write_status(self, state: State, reason: str | None = None) -> None:
         memory = self.memory

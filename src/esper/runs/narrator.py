@@ -19,7 +19,8 @@ from esper.environment import GrowEnv, twin_curve
 from esper.runs.backends import one_thread
 from esper.runs.episode_picture import EpisodeStory, draw_episode
 from esper.runs.policies import find_policy
-from esper.runs.rollout import Game, Job, Player, Purpose, Tape
+from esper.runs.rollout import Game, Job, Player, Purpose
+from esper.runs.tape import Tape
 from esper.telemetry import DecisionMade, EpisodeFinished, RewardPaid, RolledBack
 
 

@@ -17,11 +17,13 @@ from esper.rl import UpdateMetrics
 from esper.runs.config import TrainConfig
 from esper.telemetry import (
     AnomalyRaised,
+    DetailChanged,
     EpisodeFinished,
     EvaluationMade,
     RoundFinished,
     RunFailed,
     RunHalted,
+    SinkFailed,
     WorkerReplaced,
 )
 
@@ -233,6 +235,10 @@ def _trouble(event: Event) -> str | None:
         return f"worker {event.worker} was replaced ({event.reason}); episode {event.seed} is played again"
     if isinstance(event, AnomalyRaised):
         return f"{event.kind}: {event.message}"
+    if isinstance(event, SinkFailed):
+        return f"sink {event.sink} failed and gets no more metrics: {event.reason}"
+    if isinstance(event, DetailChanged):
+        return f"telemetry is {event.level} from now on: {event.reason}"
     return f"stopped: {event.reason}" if isinstance(event, RunFailed | RunHalted) else None
 
 

@@ -1,15 +1,14 @@
 """An episode as a pure function of a policy, a task and a seed."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from esper.contracts import HEADS_OF, ActionCodec, Event, Head, Op
+from esper.contracts import Event, Head
 from esper.controller import (
     Arrays,
     ControllerNetwork,
@@ -21,9 +20,11 @@ from esper.controller import (
 )
 from esper.environment import FIELDS, Compute, GrowEnv, Task, World, find_task, stream
 from esper.rewards import RewardConfig
-from esper.rl import Acted, Buffer, Sequences, State, value_of
+from esper.rl import Buffer, Sequences, State, value_of
 from esper.runs.policies import find_policy
-from esper.telemetry import DecisionMade, EpisodeFinished, RewardPaid, RolledBack
+from esper.runs.tape import Tape
+from esper.telemetry import EpisodeFinished
+from esper.telemetry.profiler import now
 
 
 class Purpose(StrEnum):
@@ -42,6 +43,8 @@ class Job:
     seed: int
     policy: str
     purpose: Purpose
+    detailed: bool = field(default=False, kw_only=True)
+    """Whether gradients and memories are looked at along the way."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +105,13 @@ class Player:
             self._envs[task] = self.game.build_env(task)
         return self._envs[task]
 
-    def play(self, job: Job, tape: "Tape | None" = None) -> Played:
+    def play(self, job: Job, tape: Tape | None = None) -> Played:
         """The whole episode. The same job under the same weights gives the same result in any process."""
-        return self.play_in(self.env_for(job), job, tape or Tape())
+        return self.play_in(self.env_for(job), job, tape or Tape(job.detailed))
 
-    def play_in(self, env: GrowEnv, job: Job, tape: "Tape") -> Played:
+    def play_in(self, env: GrowEnv, job: Job, tape: Tape) -> Played:
         """The whole episode in this environment."""
-        env.sink = tape
+        env.sink, env.probe = tape, tape.probe
         sequences, finished = self._episode(env, job, tape)
         return Played(job, finished, tuple(tape.events) if self.game.record else (), sequences)
 
@@ -123,8 +126,8 @@ class Player:
             return Learned(self._network, greedy=greedy, exploration=self.game.exploration, name=job.policy)
         return find_policy(job.policy)
 
-    def _episode(self, env: GrowEnv, job: Job, tape: "Tape") -> tuple[Sequences | None, EpisodeFinished]:
-        started = time.perf_counter()
+    def _episode(self, env: GrowEnv, job: Job, tape: Tape) -> tuple[Sequences | None, EpisodeFinished]:
+        started = now(self.game.device)
         policy, generator = self.policy_for(job), stream(job.seed, "actions")
         observation, _ = env.reset(seed=job.seed)
         state = policy.start(env.codec)
@@ -140,7 +143,9 @@ class Player:
             if row is not None:
                 expected = self._expected(observation, state) if truncated else 0.0
                 row.add(seen, decision, reward, over, expected)
-        return None if row is None else row.sequences(), tally.finished(env, job, time.perf_counter() - started)
+                tape.remember(state)
+        tape.conclude()
+        return None if row is None else row.sequences(), tally.finished(env, job, now(self.game.device) - started)
 
     def _expected(self, observation: Arrays, state: State) -> float:
         """Of the state after the horizon, with the masks and the memory that the last action left."""
@@ -207,60 +212,3 @@ class Tally:
             panic=panic,
             seconds=seconds,
         )
-
-
-class Tape:
-    """A sink that keeps an episode's events, and turns decisions and rewards into events."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def write(self, event: Event) -> None:
-        self.events.append(event)
-
-    def narrate(self, env: GrowEnv, decision: Decision, forced: bool, reward: float, info: Mapping[str, Any]) -> None:
-        """What was decided and paid in the epoch that has just passed."""
-        assert env.episode is not None
-        host = env.episode.snapshot.host
-        epoch = host.epoch - 1
-        self.write(describe(epoch, env.codec, decision, forced, info["refused"]))
-        growth = host.total_parameters / host.parameters
-        slots = env.episode.snapshot.slots
-        contributions = {slot.slot: slot.contribution for slot in slots if slot.contribution is not None}
-        terms = {str(name): value for name, value in info["reward_terms"].items()}
-        self.write(RewardPaid(epoch, reward, terms, info["accuracy"], info["loss"], growth, contributions))
-        if info["panic"] is not None:
-            self.write(RolledBack(epoch, info["panic"]))
-
-
-def describe(
-    epoch: int, codec: ActionCodec, decision: Decision, forced: bool, refused: tuple[str, ...]
-) -> DecisionMade:
-    """A decision in words, with the probabilities of all heads that had a choice."""
-    used = HEADS_OF[Op(decision.choices[0])]
-    words: dict[str, Any] = {
-        head.value: _word(codec.values(head)[index]) if head in used else None
-        for head, index in zip(Head, decision.choices, strict=True)
-    }
-    acted = decision.acted
-    return DecisionMade(
-        epoch,
-        **words,
-        forced=forced,
-        refused=refused,
-        value=None if acted is None else acted.values.item(),
-        probabilities={} if acted is None else _probabilities(acted, codec),
-    )
-
-
-def _word(value: object) -> str:
-    return value.name if isinstance(value, Enum) else str(value)
-
-
-def _probabilities(acted: Acted, codec: ActionCodec) -> dict[str, tuple[float, ...]]:
-    rows = [row for level in acted.distributions for row in level[0]]
-    return {
-        head.value: tuple(round(number, 4) for number in row.exp()[:size].tolist())
-        for head, size, row, free in zip(Head, codec.sizes, rows, acted.free[0].tolist(), strict=True)
-        if free
-    }

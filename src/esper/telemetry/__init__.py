@@ -4,15 +4,21 @@ SQL over a log is in `esper.telemetry.query`, which is not loaded here: processe
 """
 
 from esper.telemetry.anomalies import Detector, tame
-from esper.telemetry.anomaly_kinds import KINDS, AnomalyConfig, Expectations, InvalidThreshold
+from esper.telemetry.anomaly_kinds import KINDS, RATIO_KINDS, AnomalyConfig, Expectations, InvalidThreshold
+from esper.telemetry.detail import Escalation, InvalidTelemetry, Level, TelemetryConfig, belongs
 from esper.telemetry.events import (
     EVENTS,
     AnomalyRaised,
+    ArrayFigures,
     CheckpointWritten,
     DecisionMade,
+    DetailChanged,
     EpisodeFinished,
     EvaluationMade,
+    GradientFigures,
+    GradientsSeen,
     HeadFigures,
+    MemoryExamined,
     RewardPaid,
     RolledBack,
     RoundFinished,
@@ -22,9 +28,14 @@ from esper.telemetry.events import (
     RunInterrupted,
     RunResumed,
     RunStarted,
+    SinkFailed,
+    StepMoved,
+    UpdateExamined,
     UpdateMade,
+    WeightFigures,
     WorkerReplaced,
 )
+from esper.telemetry.gradients import GradientCollector, UpdateExaminer, memory_figures
 from esper.telemetry.log import (
     EventLog,
     LogReport,
@@ -34,26 +45,40 @@ from esper.telemetry.log import (
     NullLog,
     Record,
     effective,
+    line_of,
     read_log,
 )
+from esper.telemetry.metrics import figures_of
+from esper.telemetry.sinks import MissingSink, UnknownSink, check_sinks, open_sinks
 
 __all__ = [
     "EVENTS",
     "KINDS",
+    "RATIO_KINDS",
     "AnomalyConfig",
     "AnomalyRaised",
+    "ArrayFigures",
     "CheckpointWritten",
     "DecisionMade",
+    "DetailChanged",
     "Detector",
     "EpisodeFinished",
+    "Escalation",
     "EvaluationMade",
     "EventLog",
     "Expectations",
+    "GradientCollector",
+    "GradientFigures",
+    "GradientsSeen",
     "HeadFigures",
+    "InvalidTelemetry",
     "InvalidThreshold",
+    "Level",
     "LogReport",
     "LogUnreadable",
     "LogUnwritable",
+    "MemoryExamined",
+    "MissingSink",
     "NewerLog",
     "NullLog",
     "Record",
@@ -66,9 +91,22 @@ __all__ = [
     "RunInterrupted",
     "RunResumed",
     "RunStarted",
+    "SinkFailed",
+    "StepMoved",
+    "TelemetryConfig",
+    "UnknownSink",
+    "UpdateExamined",
+    "UpdateExaminer",
     "UpdateMade",
+    "WeightFigures",
     "WorkerReplaced",
+    "belongs",
+    "check_sinks",
     "effective",
+    "figures_of",
+    "line_of",
+    "memory_figures",
+    "open_sinks",
     "read_log",
     "tame",
 ]

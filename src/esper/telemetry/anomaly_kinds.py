@@ -210,3 +210,6 @@ KINDS: dict[str, Kind] = {
     ),
 }
 """Every anomaly that can be raised."""
+
+RATIO_KINDS = ("ratio_explosion", "ratio_collapse")
+"""Those for which the steps that were moved most are kept."""

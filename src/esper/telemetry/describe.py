@@ -5,12 +5,12 @@ import inspect
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from esper.contracts import EpisodeEvent
 from esper.contracts import events as contract_events
 from esper.telemetry.codec import codecs_of
-from esper.telemetry.events import EVENTS, HeadFigures
+from esper.telemetry.events import EVENTS, PARTS
 from esper.telemetry.log import MAX_LINE_BYTES, SCHEMA
 from esper.telemetry.query import open_run
 from esper.telemetry.views import VIEWS
@@ -135,6 +135,13 @@ def _record_section(name: str, record: type[Any]) -> str:
     return f"## {name}\n\n{inspect.getdoc(record)}\n{fields}"
 
 
+def _holders(part: type[Any]) -> str:
+    """The events that have figures of this kind."""
+    return ", ".join(
+        name for name, kind in EVENTS.items() if any(part in get_args(hint) for hint in get_type_hints(kind).values())
+    )
+
+
 def _view_section(name: str, sentence: str, columns: list[tuple[str, str]]) -> str:
     return f"## {name}\n\n{sentence}\n\n{', '.join(f'`{column}` {kind}' for column, kind in columns)}\n"
 
@@ -154,7 +161,7 @@ def document() -> str:
                 INTRODUCTION,
                 "# Events of a run\n",
                 *(_record_section(name, kind) for name, kind in of_runs.items()),
-                _record_section("HeadFigures (in UpdateMade)", HeadFigures),
+                *(_record_section(f"{part.__name__} (in {_holders(part)})", part) for part in PARTS),
                 "# Events of an episode\n",
                 *(_record_section(name, kind) for name, kind in of_episodes.items()),
                 VIEWS_INTRODUCTION,

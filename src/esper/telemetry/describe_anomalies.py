@@ -22,7 +22,7 @@ too high, above the threshold over `relief` where it was too low. Only training 
 updates count, so controls raise nothing. Steps that the masks forced count for nothing: a head without a choice has
 no entropy, and a round without a choice is neither waiting nor barren. Explained variance is never an alarm, because
 it means little where returns hardly vary. A resumed run reads its own log first, and goes on with the alarms that
-stood; a run without events (`--no-events`) begins with none.
+stood; a run without events (`--telemetry.level off`) begins with none.
 
 Phases: gradient norms are judged after `gradient_warmup` updates, the critic from its eighth update on, and entropy
 only in the first `entropy_until` of the rounds, since a policy may settle later. Defaults fit the settings of `esper

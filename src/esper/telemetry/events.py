@@ -231,6 +231,8 @@ class UpdateMade(Event):
     """Share of the variance of returns that the old critic explains; None where returns do not vary."""
     value_error: float
     """Root mean square of return minus old value, in units of return."""
+    bellman_error: float
+    """The same of reward plus the next step's old value minus old value: how well the critic agrees with itself."""
     steps: int
     """Valid steps in the experience."""
     forced_steps: int
@@ -245,6 +247,126 @@ class UpdateMade(Event):
     """The figures of each head."""
     seconds: float
     """Wall time of the update."""
+
+
+@dataclass(frozen=True)
+class GradientFigures:
+    """The gradient of one owner before clipping, over the batches that were looked at. None is "no gradient at all"."""
+
+    norm: float | None
+    """Norm of its finite entries, mean over the batches."""
+    largest: float | None
+    """The largest finite entry, without its sign."""
+    zeros: float | None
+    """Share of entries that are exactly 0, mean over the batches."""
+    not_finite: int
+    """Entries that are not finite, in all batches together."""
+
+
+@dataclass(frozen=True)
+class WeightFigures:
+    """The weights of one owner."""
+
+    norm: float
+    """Norm after the update."""
+    moved: float
+    """Norm of what the update changed, over the norm."""
+    not_finite: int
+    """Entries that are not finite."""
+
+
+@dataclass(frozen=True)
+class ArrayFigures:
+    """One array of the observations of a round, padding left out."""
+
+    mean: float
+    """Mean of its finite entries."""
+    deviation: float
+    """Standard deviation of its finite entries."""
+    lowest: float
+    """The lowest finite entry."""
+    highest: float
+    """The highest finite entry."""
+    still: float
+    """Share of its features that are the same in every step of the round."""
+    not_finite: int
+    """Entries that are not finite."""
+
+
+@dataclass(frozen=True)
+class UpdateExamined(Event):
+    """The numerical stability of an update; detailed telemetry only."""
+
+    gradients: dict[str, GradientFigures]
+    """Of the controller, by the part of its network, before clipping."""
+    weights: dict[str, WeightFigures]
+    """Of the controller, by the part of its network."""
+    observations: dict[str, ArrayFigures]
+    """What the controller saw in the round, by array."""
+
+
+@dataclass(frozen=True)
+class GradientsSeen(EpisodeEvent):
+    """The gradients of a host and its seeds over the batches of an epoch; detailed telemetry only."""
+
+    owners: dict[str, GradientFigures]
+    """By owner: `host`, or the slot of a living seed."""
+
+
+@dataclass(frozen=True)
+class MemoryExamined(Event):
+    """The controller's memory in an episode that it played; detailed telemetry only."""
+
+    steps: int
+    """Steps of the episode."""
+    hidden: float
+    """Norm of the hidden state, mean over the steps."""
+    cell: float
+    """Norm of the cell state, mean over the steps."""
+    largest_cell: float
+    """The largest entry of a cell state, without its sign."""
+    saturated: float
+    """Share of entries of the hidden state beyond 0.99, where its gradient is all but gone."""
+    not_finite: int
+    """Entries of hidden and cell states that are not finite."""
+
+
+@dataclass(frozen=True)
+class StepMoved(Event):
+    """One of the choices that an update moved most, kept where ratios raised an anomaly."""
+
+    seed: int
+    """The seed of the training episode."""
+    task: str
+    """The task of that episode."""
+    epoch: int
+    """The epoch in which it was chosen."""
+    head: str
+    """The head that chose."""
+    choice: int
+    """The index of what it chose."""
+    ratio: float
+    """How many times as likely it is after the update."""
+
+
+@dataclass(frozen=True)
+class DetailChanged(Event):
+    """From the next round on, telemetry has another level of detail."""
+
+    level: str
+    """The level: brief, normal or detailed."""
+    reason: str
+    """Why it changes."""
+
+
+@dataclass(frozen=True)
+class SinkFailed(Event):
+    """A sink of metrics could not be written; it gets no more of them, and the run goes on."""
+
+    sink: str
+    """Its name."""
+    reason: str
+    """What went wrong."""
 
 
 @dataclass(frozen=True)
@@ -307,3 +429,6 @@ EVENTS: dict[str, type[Event]] = {
     if isinstance(found, type) and issubclass(found, Event) and found not in (Event, EpisodeEvent)
 }
 """Every type of event by its name. Writing the class above is all it takes to add one."""
+
+PARTS: tuple[type, ...] = (HeadFigures, GradientFigures, WeightFigures, ArrayFigures)
+"""What events hold by name."""

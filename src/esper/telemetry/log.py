@@ -1,6 +1,6 @@
 """The log of a run: one event per line, only ever appended to, readable after any interruption and while it grows.
 
-    {"schema":1,"time":1767225600.25,"round":3,"episode":17,"event":"RolledBack","data":{"epoch":4,"reason":"..."}}
+    {"schema":2,"time":1767225600.25,"round":3,"episode":17,"event":"RolledBack","data":{"epoch":4,"reason":"..."}}
 
 A line that was cut off by a crash is lost alone. Readers leave damaged and unknown lines out and count them.
 """
@@ -18,7 +18,7 @@ from esper.contracts import EsperError, Event
 from esper.telemetry.codec import LEAVES, Codec, codec_of
 from esper.telemetry.events import EVENTS, RunResumed, RunStarted
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the lines. Changing, adding or removing a field of any event makes another one."""
 MAX_LINE_BYTES = 4_000_000
 """A longer line is damaged; no more of it than this is ever held."""
@@ -102,6 +102,11 @@ class EventLog:
         if lines:
             self._append(lines.encode(errors="replace"))
 
+    @property
+    def size(self) -> int:
+        """Bytes in the file, with what others have written."""
+        return os.fstat(self._opened()).st_size
+
     def sync(self) -> None:
         """Wait until everything is on the disk, safe from a loss of power."""
         try:
@@ -145,6 +150,8 @@ class EventLog:
 
 class NullLog:
     """Takes events and forgets them."""
+
+    size = 0
 
     def write(self, event: Event, round: int, episode: int | None = None) -> None:
         pass
@@ -244,7 +251,7 @@ def _read(line: bytes, path: Path, report: LogReport) -> Record | None:
     try:
         return _record(envelope, report)
     except (ValueError, TypeError, KeyError, OverflowError):
-        report.damaged += 1
+        report.damaged += schema == SCHEMA  # an older line may have other fields, and is counted as such
         return None
 
 

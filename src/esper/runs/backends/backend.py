@@ -14,7 +14,7 @@ from esper.telemetry import WorkerReplaced
 Weights = Mapping[str, Tensor]
 MakePlayer = Callable[[Game], Player]
 Done = Callable[[Played], None]
-Replaced = Callable[[WorkerReplaced], None]
+Replaced = Callable[[WorkerReplaced], object]
 
 
 class BadWorkers(EsperError):

@@ -13,7 +13,8 @@ from esper.environment import Episode, GrowEnv, Split, Task, find_task
 from esper.growth import Fossil, count_flops, count_parameters, evaluating
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.static import from_scratch, widened
-from esper.runs.rollout import Job, Played, Player, Tape
+from esper.runs.rollout import Job, Played, Player
+from esper.runs.tape import Tape
 
 PASSES = 3
 """A training step counts as three forward passes: one forward, two backward."""

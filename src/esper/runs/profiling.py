@@ -1,0 +1,36 @@
+"""Where the time of an episode goes."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from esper.controller import Decision
+from esper.environment import GrowEnv, find_task
+from esper.rl import Network
+from esper.runs.rollout import Game, Job, Player
+from esper.runs.tape import Tape
+from esper.telemetry.profiler import profiled
+
+EPOCHS = 2
+"""That are recorded; a whole episode would be too much to look at."""
+
+
+class Metronome(Tape):
+    """A tape that says when an epoch is over."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        super().__init__()
+        self._tick = tick
+
+    def narrate(self, env: GrowEnv, decision: Decision, forced: bool, reward: float, info: Mapping[str, Any]) -> None:
+        super().narrate(env, decision, forced, reward, info)
+        self._tick()
+
+
+def profile_episode(directory: Path, game: Game, network: Network, job: Job) -> None:
+    """Play a job once more in this process, and record two epochs in the middle of it. Nothing comes of the episode."""
+    player = Player(game)
+    player.load(network.state_dict())
+    middle = find_task(job.task).horizon // 2
+    with profiled(directory, "episode", game.device, range(middle, middle + EPOCHS)) as recorder:
+        player.play(job, Metronome(recorder.step))

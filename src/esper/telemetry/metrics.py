@@ -1,0 +1,148 @@
+"""The metrics of a run: one name and one unit for every curve, wherever it is drawn.
+
+Names follow from the fields of events by one rule, so a new number in one of these events is a metric at once.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, is_dataclass
+from pathlib import PurePath
+from typing import Any, get_args, get_origin, get_type_hints
+
+from esper.contracts import Event
+from esper.telemetry.codec import codec_of
+from esper.telemetry.events import AnomalyRaised, EvaluationMade, RoundFinished, UpdateMade
+
+GROUPS: dict[type[Event], str] = {RoundFinished: "round", UpdateMade: "update", EvaluationMade: "evaluation"}
+"""The events whose numbers are metrics, and how their names begin."""
+NAMES = {"total": "return"}
+"""Fields that have another name as a metric."""
+OF_MAPS = {"ops": "share", "by_task": "return"}
+"""What the numbers of a map are, where its field only says by what they are sorted."""
+NUMBERS = ("BIGINT", "DOUBLE", "BOOLEAN")
+"""In SQL, as the codec of an annotation has it."""
+
+UNITS = {
+    "accuracy": "fraction",
+    "advantage_deviation": "return",
+    "advantage_mean": "return",
+    "bellman_error": "return",
+    "best": "flag",
+    "by_task": "return",
+    "clipped": "fraction",
+    "entropy": "fraction",
+    "episodes_per_second": "per second",
+    "explained_variance": "fraction",
+    "forced_share": "fraction",
+    "forced_steps": "count",
+    "gain": "fraction",
+    "gradient_norm": "norm",
+    "growth": "ratio",
+    "high": "return",
+    "highest_ratio": "ratio",
+    "kind": "flag",
+    "kl": "nats",
+    "low": "return",
+    "lowest_ratio": "ratio",
+    "ops": "fraction",
+    "optimiser_steps": "count",
+    "policy_loss": "deviations",
+    "return_deviation": "return",
+    "return_mean": "return",
+    "rollbacks": "count",
+    "seconds": "seconds",
+    "skipped_steps": "count",
+    "steps": "count",
+    "stopped_early": "flag",
+    "total": "return",
+    "value_error": "return",
+    "value_loss": "squared deviations",
+    "waiting_share": "fraction",
+}
+"""By field. A field means the same and is counted alike in all events."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A curve; or where the name has a placeholder, one for every key of a map."""
+
+    name: str
+    event: type[Event]
+    path: tuple[str, ...]
+    """The field of the event, and if that is a map of records, the field of these."""
+    record: type[Any]
+    """The class that says what the last field means."""
+
+    @property
+    def unit(self) -> str:
+        """Empty if the table of units lacks it."""
+        return UNITS.get(self.path[-1], "")
+
+    def read(self, event: Event) -> Iterator[tuple[str, float | None]]:
+        """Its numbers by their full names; a text is a key that was met."""
+        value = getattr(event, self.path[0])
+        if isinstance(value, dict):
+            for key, label in labels(value).items():
+                each = value[key]
+                yield self._labelled(label), getattr(each, self.path[1]) if self.path[1:] else each
+        elif isinstance(value, str):
+            yield self._labelled(labels([value])[value]), 1.0
+        else:
+            yield self.name, value
+
+    def _labelled(self, label: str) -> str:
+        return re.sub("<.*>", label, self.name)
+
+
+def labels(keys: Iterable[str]) -> dict[str, str]:
+    """Keys as parts of a name: letters, digits, `_`, `-` and `.`, which every sink takes as they are.
+
+    A file goes by its name without the ending, unless another key is called the same.
+
+    >>> labels(["digits", "mine/digits.toml", "mine/my task.toml", ".."])
+    {'digits': 'digits', 'mine/digits.toml': 'mine_digits.toml', 'mine/my task.toml': 'my_task', '..': '_'}
+    """
+    short = {key: PurePath(key).stem if key.lower().endswith(".toml") else key for key in keys}
+    times = Counter(short.values())
+    chosen = {key: key if times[each] > 1 else each for key, each in short.items()}
+    return {key: re.sub(r"[^\w.-]", "_", each).strip(".") or "_" for key, each in chosen.items()}
+
+
+def metrics_of(event: type[Event], group: str) -> Iterator[Metric]:
+    """The metrics of an event: its numbers, and those in its maps."""
+    for field, kind in get_type_hints(event).items():
+        key = field.removeprefix("by_").removesuffix("s")
+        held = get_args(kind)[1] if get_origin(kind) is dict else None
+        if codec_of(kind).sql in NUMBERS:
+            yield Metric(f"{group}/{NAMES.get(field, field)}", event, (field,), event)
+        elif isinstance(held, type) and is_dataclass(held):
+            for inner, kind_within in get_type_hints(held).items():
+                if codec_of(kind_within).sql in NUMBERS:
+                    yield Metric(f"{group}/{key}/<{key}>/{NAMES.get(inner, inner)}", event, (field, inner), held)
+        elif held is not None and codec_of(held).sql in NUMBERS:
+            ending = f"/{OF_MAPS[field]}" if field in OF_MAPS else ""
+            yield Metric(f"{group}/{key}/<{key}>{ending}", event, (field,), event)
+
+
+METRICS: dict[type[Event], tuple[Metric, ...]] = {
+    **{event: tuple(metrics_of(event, group)) for event, group in GROUPS.items()},
+    AnomalyRaised: (Metric("anomaly/<kind>", AnomalyRaised, ("kind",), AnomalyRaised),),
+}
+"""Every metric, by the event that gives it."""
+
+
+def figures_of(event: Event) -> dict[str, float]:
+    """The numbers of an event that are worth a curve, by metric; none for most events.
+
+    What was not measured is left out. What is not finite is kept.
+
+    >>> figures_of(AnomalyRaised("kl_spike", "...", {"kl": 0.4}))
+    {'anomaly/kl_spike': 1.0}
+    """
+    return {
+        name: float(value)
+        for metric in METRICS.get(type(event), ())
+        for name, value in metric.read(event)
+        if value is not None
+    }

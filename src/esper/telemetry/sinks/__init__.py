@@ -1,0 +1,13 @@
+"""Where metrics go beside the log: TensorBoard, Weights & Biases, MLflow. Their libraries are extras."""
+
+from esper.telemetry.sinks.sinks import (
+    SINKS,
+    MetricSink,
+    MissingSink,
+    Sinks,
+    UnknownSink,
+    check_sinks,
+    open_sinks,
+)
+
+__all__ = ["SINKS", "MetricSink", "MissingSink", "Sinks", "UnknownSink", "check_sinks", "open_sinks"]
