@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import astuple
 
 import pytest
 import torch
@@ -9,14 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from esper.rl import Learner, extreme_ratios
 from esper.telemetry import gradients as subject
 from esper.telemetry.gradients import (
     GradientCollector,
+    UpdateExaminer,
     gradients_of,
     memory_figures,
     observation_figures,
     weight_figures,
 )
+from tests.rl.cases import STEADY, rollout, small_network
 
 NAN, INF = math.nan, math.inf
 
@@ -187,3 +191,23 @@ def test_a_memory_that_is_not_a_number_is_counted_and_its_rest_still_measured():
     """R4-gaps."""
     found = memory_figures([(torch.tensor([[[NAN, 0.5]]]), torch.tensor([[[INF, 2.0]]]))])
     assert (found.hidden, found.cell, found.largest_cell, found.not_finite) == (0.5, 2.0, 2.0, 2)
+
+
+def test_a_compiled_update_has_the_diagnostics_of_an_eager_one():
+    """R4-gaps: compiling the replay changes no figure beyond rounding."""
+    looks, metrics = [], []
+    for compiled in (False, True):
+        network = small_network()
+        sequences = rollout(network)
+        learner = Learner(network, STEADY, compile=compiled)
+        examiner = UpdateExaminer(network)
+        metrics.append(learner.update(sequences, probe=examiner.see))
+        looks.append(examiner.report(sequences.observation, sequences.valid))
+        assert extreme_ratios(network, sequences, 0.0, 3)
+    eager, other = looks
+    assert eager.gradients.keys() == other.gradients.keys()
+    for part, figures in eager.gradients.items():
+        assert astuple(other.gradients[part]) == pytest.approx(astuple(figures), rel=1e-3, abs=1e-6)
+        assert astuple(other.weights[part]) == pytest.approx(astuple(eager.weights[part]), rel=1e-3, abs=1e-6)
+    assert metrics[1].bellman_error == pytest.approx(metrics[0].bellman_error, rel=1e-4)
+    assert metrics[1].gradient_norm == pytest.approx(metrics[0].gradient_norm, rel=1e-3)

@@ -2,6 +2,7 @@
 
 from esper.telemetry.anomaly_kinds import KINDS, RANGES, AnomalyConfig, Kind
 from esper.telemetry.describe import sentence_of, table
+from esper.telemetry.detail import LEVELS, TelemetryConfig
 
 INTRODUCTION = """\
 # Diagnostics
@@ -31,6 +32,33 @@ train --task digits-pointwise digits spirals --episodes 24 --seed 1` (35 rounds)
 from 0.02 to 9.4, divergences up to 0.053, and gradient norms up to four times the clip.
 """
 
+DETAIL = """\
+# How much is told
+
+`--telemetry.level`, or `level` in the table `[telemetry]` of `config.toml`. Nothing that is learned depends on it: a test
+compares the weights bit for bit. `python benchmarks/telemetry.py` measures what each level costs; [log.md](log.md) has
+the figures.
+
+{levels}
+
+Detailed events are `UpdateExamined` (gradients before clipping and weights by part of the controller's network, what it
+saw, and what in all that is not finite), `GradientsSeen` (gradients of host and seeds before clipping, epoch by epoch)
+and `MemoryExamined` (norms and saturation of the controller's LSTM in an episode). Their figures are computed where
+the tensors are and fetched once. Alarms about rewards (`reward_hacking`, `ransomware`) need `normal`.
+
+After an anomaly the next rounds are told in detail, and then it is as before; a `DetailChanged` says when and why.
+Where ratios raised the anomaly, the five choices that the update moved most are kept as `StepMoved`, with episode,
+epoch, head and ratio.
+
+{settings}
+
+`esper train --profile` records one update and two epochs of one episode of the second round with `torch.profiler`, and
+writes a trace and a table of the costliest operations of each to `profile/` in the run's directory. On CUDA and XPU
+their activities are recorded too, on MPS signposts are set; only the CPU was ever tried.
+
+Metrics for TensorBoard, W&B and MLflow: [metrics.md](metrics.md).
+"""
+
 DOCTOR = """\
 # esper doctor
 
@@ -44,6 +72,8 @@ and those that came more than once in the last 20 rounds, it looks for:
 | killed, failed, halted, unknown state | how the run ended, in its own last words, and how to go on |
 | damaged log | more lines of `events.jsonl` cannot be read than crashes explain |
 | no events | a run that ended has no events although it should |
+| sink | a sink of metrics failed; the run went on without it |
+| numbers | the last look at an update found gradients, weights or observations that are not finite, by part |
 | no learning visible | from 10 rounds on: the mean return of the last fifth of all rounds (at least 5) \
 does not exceed that of \
 the first by one standard error |
@@ -64,7 +94,14 @@ def document() -> str:
     low, high = RANGES["relief"]
     relief = f"`relief` is {AnomalyConfig().relief:g} by default, from {low:g} to {high:g}.\n"
     sections = [_section(name, kind) for name, kind in KINDS.items()]
-    return "\n".join([INTRODUCTION, "# Anomalies\n", relief, *sections, DOCTOR])
+    levels = table(
+        ("level", "what is written to events.jsonl"), [(f"`{each}`", words) for each, words in LEVELS.items()]
+    )
+    defaults = TelemetryConfig()
+    names = ("escalate_rounds", "escalate_megabytes", "megabytes")
+    rows = [(f"`{each}`", f"{getattr(defaults, each):g}", sentence_of(TelemetryConfig, each)) for each in names]
+    detail = DETAIL.format(levels=levels, settings=table(("setting", "default", "meaning"), rows))
+    return "\n".join([INTRODUCTION, "# Anomalies\n", relief, *sections, detail, DOCTOR])
 
 
 if __name__ == "__main__":

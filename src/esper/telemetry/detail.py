@@ -18,13 +18,18 @@ class Level(StrEnum):
     """How much is written to events.jsonl. Nothing that is learned depends on it."""
 
     OFF = "off"
-    """Nothing; metrics still go to the sinks."""
     BRIEF = "brief"
-    """Rounds, updates, evaluations, anomalies and the ends of episodes."""
     NORMAL = "normal"
-    """Also every decision, reward and change of stage."""
     DETAILED = "detailed"
-    """Also gradients, weights, memories and observations."""
+
+
+LEVELS = {
+    Level.OFF: "nothing; metrics still go to the sinks",
+    Level.BRIEF: "rounds, updates, evaluations, anomalies and the ends of episodes",
+    Level.NORMAL: "also every decision, reward and change of stage",
+    Level.DETAILED: "also gradients, weights, memories and observations",
+}
+"""What each of them writes."""
 
 
 DETAILS: tuple[type[Event], ...] = (UpdateExamined, GradientsSeen, MemoryExamined)
