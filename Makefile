@@ -10,7 +10,7 @@ demo: $(VENV)/.has-demo
 	$(BIN)/esper train --preset quick --out out/demo
 	$(BIN)/esper play --policy tamiyo-small --picture out/demo/grown.png
 
-# The published tables, from the shipped weights: about 25 minutes on 2 cores. Goes on where it was stopped.
+# The published tables, from the shipped weights: about 27 minutes on 2 busy cores. Goes on where it was stopped.
 TAMIYO := tamiyo-small
 exam: $(VENV)/.has-demo
 	$(BIN)/esper exam --task digits-pointwise --out out/exam/digits-pointwise --policy none random heuristic search:300 \
@@ -19,7 +19,7 @@ exam: $(VENV)/.has-demo
 	$(BIN)/esper exam --task spirals --out out/exam/spirals \
 	  --policy none random heuristic $(TAMIYO) scratch:$(TAMIYO) widened:$(TAMIYO)
 
-# Needs Fashion-MNIST and CIFAR-10: downloaded, or DATA=directory. About 30 minutes on 2 cores.
+# Needs Fashion-MNIST and CIFAR-10: downloaded, or DATA=directory. About 20 minutes on 2 cores.
 DATA ?=
 exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data
 	$(BIN)/esper exam --task fashion-pointwise --out out/exam/fashion-pointwise --data-dir "$(DATA)" \

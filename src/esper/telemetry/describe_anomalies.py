@@ -35,9 +35,9 @@ from 0.02 to 9.4, divergences up to 0.053, and gradient norms up to four times t
 DETAIL = """\
 # How much is told
 
-`--telemetry.level`, or `level` in the table `[telemetry]` of `config.toml`. Nothing that is learned depends on it: a test
-compares the weights bit for bit. `python benchmarks/telemetry.py` measures what each level costs; [log.md](log.md) has
-the figures.
+`--telemetry.level`, or `level` in the table `[telemetry]` of `config.toml`. Nothing that is learned depends on it: a
+test compares the weights bit for bit. `python benchmarks/telemetry.py` measures what each level costs;
+[log.md](log.md) has the figures.
 
 {levels}
 
