@@ -5,22 +5,27 @@ from pathlib import Path
 
 import torch
 
-from esper.contracts import ActionCodec, ObservationFields
+from esper.contracts import ActionCodec, ObservationFields, Op
 from esper.controller.network import ControllerNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision
 from esper.rl import (
     BadCheckpoint,
     Observation,
+    Resolve,
     State,
     act,
     load_checkpoint,
     require_same_schema,
     require_same_weights,
+    sample,
 )
+
+LASTING = (Op.GERMINATE, Op.PRUNE)
+"""The ops that decide which seeds there are. Drawn anew in every epoch, sooner or later one of them always comes."""
 
 
 class Learned:
-    """A network as a policy; greedy, or drawn with the exploration it is trained with.
+    """A network as a policy; greedy, or drawn with the exploration and persistence it is trained with.
 
     >>> import gymnasium, esper.environment
     >>> env = gymnasium.make("esper/Grow-v0")
@@ -33,12 +38,19 @@ class Learned:
     """
 
     def __init__(
-        self, network: ControllerNetwork, greedy: bool = False, exploration: float = 0.0, name: str = "learned"
+        self,
+        network: ControllerNetwork,
+        greedy: bool = False,
+        exploration: float = 0.0,
+        persistence: float = 0.0,
+        name: str = "learned",
     ) -> None:
-        self.network, self.greedy, self.exploration, self.name = network, greedy, exploration, name
+        self.network, self.greedy, self.name = network, greedy, name
+        self.exploration, self.persistence = exploration, persistence
 
     def start(self, codec: ActionCodec) -> State:
-        """No memories yet."""
+        """No memories yet, and nothing decided."""
+        self._resolve = Resolve(LASTING, self.persistence)
         return self.network.memory.start(1)
 
     def act(self, observation: Arrays, state: State, generator: torch.Generator) -> tuple[Decision, State]:
@@ -49,6 +61,7 @@ class Learned:
             torch.zeros(1, dtype=torch.bool),
             None if self.greedy else generator,
             0.0 if self.greedy else self.exploration,
+            self._resolve.draw if self.persistence else sample,
         )
         return Decision(tuple(acted.choices[0].tolist()), acted), acted.state
 

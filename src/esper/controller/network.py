@@ -21,10 +21,9 @@ PLAIN = tuple(head for head in LATER if head is not Head.BLUEPRINT)
 USES = torch.tensor([[head in HEADS_OF[op] for head in HEADS] for op in Op])
 """(ops, heads), from the one table of the contracts."""
 
-PRIOR = {Op.GERMINATE: -2.0, Op.ADVANCE: 1.0, Op.FOSSILIZE: 1.0, Op.PRUNE: -3.0, Op.SET_ALPHA_TARGET: -3.0}
+PRIOR = {Op.ADVANCE: 1.0, Op.FOSSILIZE: 1.0, Op.PRUNE: -3.0, Op.SET_ALPHA_TARGET: -3.0}
 """First logits of ops, 0 for the others. A newborn controller that prunes as often as it advances kills nearly every
-seed before it pays, and learns only that seeds cost. One that germinates as often as it waits fills every slot at once,
-and never sees that fewer seeds could do."""
+seed before it pays, and learns only that seeds cost."""
 
 
 class InvalidNetwork(EsperError):

@@ -26,6 +26,7 @@ from esper.rl.metrics import HeadMetrics, UpdateMetrics
 from esper.rl.network import Critic, Encoded, Network, Observation, VectorConfig, VectorNetwork, orthogonal, pin
 from esper.rl.normalise import Moments
 from esper.rl.ppo import Counters, Learner
+from esper.rl.resolve import Resolve
 from esper.rl.sequences import Buffer, Sequences, join
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Progress",
     "RLError",
     "Replayed",
+    "Resolve",
     "Sequences",
     "State",
     "StepRatio",

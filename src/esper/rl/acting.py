@@ -1,5 +1,6 @@
 """Drawing decisions from a network, and judging the same decisions again: one definition of probability for both."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -9,6 +10,8 @@ from esper.rl.categorical import chosen, entropy, log_probabilities, require_cho
 from esper.rl.memory import State
 from esper.rl.network import Encoded, Network, Observation
 from esper.rl.sequences import Sequences
+
+Draw = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class Acted(NamedTuple):
@@ -40,8 +43,12 @@ def act(
     starts: Tensor,
     generator: torch.Generator | None,
     exploration: float = 0.0,
+    draw_first: Draw = sample,
 ) -> Acted:
-    """One decision for each of B rows; without a generator the likeliest one. Observations are (B, ...)."""
+    """One decision for each of B rows; without a generator the likeliest one. Observations are (B, ...).
+
+    `draw_first` draws the choices of the first level from their log-probabilities.
+    """
     observation = {name: value.unsqueeze(1) for name, value in observation.items()}
     encoded = network.encode(observation, state, starts.unsqueeze(1))
     choices = torch.zeros(*encoded.values.shape, len(network.heads), dtype=torch.long, device=encoded.values.device)
@@ -51,7 +58,8 @@ def act(
         logits, mask = network.logits(encoded, observation, level, choices)
         require_choice(mask)
         distribution = log_probabilities(logits, mask, exploration)
-        choice = distribution.argmax(dim=-1) if generator is None else sample(distribution, generator)
+        draw = sample if level else draw_first
+        choice = distribution.argmax(dim=-1) if generator is None else draw(distribution, generator)
         choices[..., heads], log_probs[..., heads] = choice, chosen(distribution, choice)
         free[..., heads] = mask.sum(dim=-1) > 1
         distributions.append(distribution.squeeze(1))

@@ -61,6 +61,8 @@ class TrainConfig:
     """Profile an update and an episode of an early round; what takes the time is then in profile/."""
     bootstrap_at_horizon: bool = False
     """Expect rewards beyond the horizon. Right only for rewards that do not settle everything at the end."""
+    persistence: float = 0.95
+    """Probability that a decision not to germinate, or not to prune, stands for another epoch; 0 draws anew."""
     ppo: PPOConfig = field(
         default_factory=lambda: PPOConfig(
             discount=1.0,
@@ -111,6 +113,7 @@ class TrainConfig:
             rent=self.rent,
             network=self.network,
             exploration=self.ppo.exploration,
+            persistence=self.persistence,
             bootstrap_at_horizon=self.bootstrap_at_horizon,
             device=self.device,
             data_dir=self.data_dir or None,
@@ -132,6 +135,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "episodes": (1, 10_000),
     "seed": (0, 2**31 - 1),
     "rent": (0.0, 1.0),
+    "persistence": (0.0, 1.0),
     "workers": (0, 10_000),
     "timeout": (1.0, 1e6),
     "evaluate_every": (1, 1_000_000),

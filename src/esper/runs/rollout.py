@@ -69,6 +69,7 @@ class Game:
     """Accuracy that growing by a factor e must bring to pay."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     exploration: float = 0.0
+    persistence: float = 0.0
     bootstrap_at_horizon: bool = False
     """The horizon is the end of the task and the last reward settles everything, so nothing is expected after it."""
     device: str = "cpu"
@@ -122,8 +123,8 @@ class Player:
     def policy_for(self, job: Job) -> Policy:
         """Who plays a job."""
         if job.policy in LEARNED:
-            greedy = job.policy == "greedy"
-            return Learned(self._network, greedy=greedy, exploration=self.game.exploration, name=job.policy)
+            game, greedy = self.game, job.policy == "greedy"
+            return Learned(self._network, greedy, game.exploration, game.persistence, name=job.policy)
         return find_policy(job.policy)
 
     def _episode(self, env: GrowEnv, job: Job, tape: Tape) -> tuple[Sequences | None, EpisodeFinished]:

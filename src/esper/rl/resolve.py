@@ -1,0 +1,47 @@
+"""Choices that last: exploration which sees what comes of never doing something.
+
+Who draws anew in every step, and does something with probability 0.2, has done it after twenty steps almost surely. So
+such a policy never sees what leaving it would have brought, and cannot learn to. Here a lasting choice is decided by a
+number that is kept from step to step: it is made with the policy's probability, and if it is not, that stands while the
+policy stays as it is. In later steps such choices are therefore rarer than the policy says; the critic learns the
+values of what really happens, and waiting is credited with what comes of waiting.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from esper.rl.categorical import sample
+
+
+class Resolve:
+    """Draws the choices of one head through one episode.
+
+    `lasting` are the choices that are decided by numbers which are kept. They are drawn anew when one of these choices
+    was made, and otherwise in each step with probability 1 - `persistence`.
+    """
+
+    def __init__(self, lasting: Sequence[int], persistence: float) -> None:
+        self.lasting, self.persistence = tuple(lasting), persistence
+        self._numbers: list[float] | None = None
+
+    def draw(self, log_probs: Tensor, generator: torch.Generator) -> Tensor:
+        """One choice from the log-probabilities of one row, (..., choices) with leading axes of size 1."""
+        probabilities = log_probs.exp().flatten()
+        left = 1.0
+        for choice, number in zip(self.lasting, self._kept(generator), strict=True):
+            probability = float(probabilities[choice])
+            if number * left < probability:
+                self._numbers = None
+                return torch.full(log_probs.shape[:-1], choice)
+            left -= probability
+            probabilities[choice] = 0.0
+        if left < 1e-6:  # rounding aside, nothing else was legal
+            return sample(log_probs, generator)
+        return torch.multinomial(probabilities, 1, generator=generator).reshape(log_probs.shape[:-1])
+
+    def _kept(self, generator: torch.Generator) -> list[float]:
+        if self._numbers is None or float(torch.rand((), generator=generator)) >= self.persistence:
+            self._numbers = torch.rand(len(self.lasting), generator=generator).tolist()
+        return self._numbers
