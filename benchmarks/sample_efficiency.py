@@ -1,10 +1,11 @@
 """How soon training from scratch beats the heuristic and the best schedule made by hand.
 
-    python benchmarks/sample_efficiency.py --out out/efficiency      # about 40 minutes on 2 idle cores
+    python benchmarks/sample_efficiency.py --out out/efficiency      # at most 20 minutes a run on 2 cores
 
 Several runs that differ only in their seed are trained on the default task. Every two rounds the controller plays
 the evaluation seeds greedily; it beats a bar when its mean return there is higher than the bar's on the same seeds.
-Minutes count from the start of the run, with evaluations. Afterwards the best checkpoint of each run, the heuristic and
+Minutes count from the start of the run, with evaluations. A run ends when it has beaten both bars, or after its last
+round. Afterwards the best checkpoint of each run, the heuristic and
 the schedules meet on comparison seeds, which nothing was chosen on. One row per run goes to `results.csv`.
 
 A run that is there already is not trained again, so that the program can be stopped and started.
@@ -21,7 +22,7 @@ from rich.console import Console
 
 from esper.controller import Schedule, ScheduledSeed
 from esper.environment import DEFAULT_TASK
-from esper.runs import Job, Lines, Purpose, Run, RunDirectory, State, TrainConfig
+from esper.runs import Job, Lines, Purpose, Run, RunDirectory, TrainConfig
 from esper.runs.backends import Backend, make_backend
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS
 from esper.telemetry import EvaluationMade, RunStarted, read_log
@@ -34,6 +35,22 @@ BY_HAND = {
 }
 """Schedules that germinate these from the first epoch on and advance as fast as the gates allow."""
 CONFIG = TrainConfig(rounds=24, episodes=12, evaluate_every=2, evaluation_episodes=8, keep=1)
+
+
+class UntilBeaten(Lines):
+    """Ends the run when an evaluation is above the bar."""
+
+    def __init__(self, bar: float) -> None:
+        super().__init__(Console())
+        self.bar, self.beaten = bar, False
+
+    def evaluated(self, found: EvaluationMade) -> None:
+        super().evaluated(found)
+        self.beaten = found.total > self.bar
+
+    def round_begins(self, number: int) -> None:
+        if number and self.beaten:
+            raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How soon does training beat the bars?")
     parser.add_argument("--out", type=Path, default=Path("out/efficiency"))
     parser.add_argument("--seeds", type=int, default=5, help="runs (default %(default)s)")
-    parser.add_argument("--exploration", type=float, default=CONFIG.ppo.exploration)
     parser.add_argument("--held-out", type=int, default=16, help="comparison seeds (default %(default)s)")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -79,7 +95,7 @@ def main() -> None:
         others = {name: mean_return(backend, name, held_out) for name in ("heuristic", champion)}
     rows = []
     for seed in range(given.seeds):
-        run = trained(given.out / f"seed-{seed}", seed, given.exploration)
+        run = trained(given.out / f"seed-{seed}", seed, max(bars.values()))
         rows.append(row_of(run, seed, (bars["heuristic"], bars[champion]), tuple(others.values()), held_out))
         write_rows(given.out / "results.csv", rows)
         print(rows[-1], flush=True)
@@ -98,13 +114,13 @@ def mean_return(backend: Backend, policy: str, seeds: Sequence[int]) -> float:
     return fmean(played.finished.total for played in backend.map(None, jobs, lambda _: None, print))
 
 
-def trained(path: Path, seed: int, exploration: float) -> RunDirectory:
-    """The finished run of that seed."""
+def trained(path: Path, seed: int, bar: float) -> RunDirectory:
+    """The run of that seed."""
     if path.exists():
         return RunDirectory.open(path)
-    config = replace(CONFIG, seed=seed, ppo=replace(CONFIG.ppo, exploration=exploration))
+    config = replace(CONFIG, seed=seed)
     directory = RunDirectory.create(path, config)
-    assert Run(directory, config, Lines(Console())).start() is State.FINISHED
+    Run(directory, config, UntilBeaten(bar)).start()
     return directory
 
 

@@ -72,6 +72,10 @@ BAD_COMMANDS = [
     (["train", "--config", "nowhere.toml"], "nowhere.toml: there is no such file"),
     (["train", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
     (["train", "--backend", "spark"], "spark"),
+    (["train", "--persistence", "1.5"], "persistence = 1.5; give a value from 0.0 to 1.0"),
+    (["train", "--telemetry.sinks", "tensorbord"], "no sink 'tensorbord'; did you mean 'tensorboard'?"),
+    (["train", "--telemetry.level", "loud"], "loud"),
+    (["train", "--telemetry.megabytes", "-1"], "telemetry.megabytes = -1.0; give a value from 0.0"),
     (["resume", "nowhere"], "nowhere holds no run"),
     (["resume"], "Directory of the run"),
     (["show", "nowhere"], "nowhere holds no run"),
@@ -119,7 +123,7 @@ def test_no_command_shows_all_of_them_and_help_explains_each(capsys):
 def test_help_of_train_names_every_flag_that_people_reach_for_first(capsys):
     main(["train", "--help"])
     text = capsys.readouterr().out
-    first = "task preset rounds episodes seed reward backend workers device data-dir out quiet"
+    first = "task preset rounds episodes seed reward backend workers device data-dir profile telemetry.sinks out quiet"
     for flag in first.split():
         assert f"--{flag}" in text
 

@@ -20,6 +20,7 @@ from esper.controller import (
     ScheduledSeed,
     random_schedule,
 )
+from esper.controller.learned import Mind
 from esper.environment import FIELDS, GrowEnv
 from tests.controller.playing import Seat, play
 from tests.environment.worlds import POINTWISE
@@ -34,6 +35,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "schedule": lambda: Schedule((ScheduledSeed(0, "block1", "conv_light"), ScheduledSeed(2, "block2", "conv_small"))),
     "random schedule": lambda: random_schedule(ENV.codec, POINTWISE.horizon, torch.Generator().manual_seed(1)),
     "learned": lambda: Learned(ControllerNetwork(FIELDS)),
+    "learned, persistent": lambda: Learned(ControllerNetwork(FIELDS), persistence=0.95),
     "learned, greedy": lambda: Learned(ControllerNetwork(FIELDS), greedy=True),
     "heuristic": lambda: Heuristic(FIELDS),
     "eager heuristic": lambda: Heuristic(FIELDS, EAGER),
@@ -80,8 +82,10 @@ def test_two_episodes_at_a_time_do_not_disturb_each_other(policy):
 
 
 def plain(state: Any) -> Any:
-    """A named tuple of tensors as a tuple, which can be compared."""
-    return tuple(state) if isinstance(state, tuple) else state
+    """Tensors as a tuple, and the rest beside them, which can be compared."""
+    if isinstance(state, Mind):
+        return (*state.memory, torch.tensor(state.resolve.numbers or ()))
+    return state
 
 
 def test_acting_changes_neither_the_state_nor_the_observation_nor_the_global_random_numbers(policy):

@@ -1,7 +1,9 @@
 """The policy that learns: a network that plays."""
 
+import copy
 import dataclasses
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -22,6 +24,13 @@ from esper.rl import (
 
 LASTING = (Op.GERMINATE, Op.PRUNE)
 """The ops that decide which seeds there are. Drawn anew in every epoch, sooner or later one of them always comes."""
+
+
+class Mind(NamedTuple):
+    """What a network remembers, and what it has made up its mind about."""
+
+    memory: State
+    resolve: Resolve
 
 
 class Learned:
@@ -48,22 +57,22 @@ class Learned:
         self.network, self.greedy, self.name = network, greedy, name
         self.exploration, self.persistence = exploration, persistence
 
-    def start(self, codec: ActionCodec) -> State:
+    def start(self, codec: ActionCodec) -> Mind:
         """No memories yet, and nothing decided."""
-        self._resolve = Resolve(LASTING, self.persistence)
-        return self.network.memory.start(1)
+        return Mind(self.network.memory.start(1), Resolve(LASTING, self.persistence))
 
-    def act(self, observation: Arrays, state: State, generator: torch.Generator) -> tuple[Decision, State]:
+    def act(self, observation: Arrays, state: Mind, generator: torch.Generator) -> tuple[Decision, Mind]:
+        resolve = copy.copy(state.resolve)
         acted = act(
             self.network,
             tensors(observation),
-            state,
+            state.memory,
             torch.zeros(1, dtype=torch.bool),
             None if self.greedy else generator,
             0.0 if self.greedy else self.exploration,
-            self._resolve.draw if self.persistence else sample,
+            resolve.draw if self.persistence else sample,
         )
-        return Decision(tuple(acted.choices[0].tolist()), acted), acted.state
+        return Decision(tuple(acted.choices[0].tolist()), acted), Mind(acted.state, resolve)
 
 
 def load_network(path: Path, fields: ObservationFields) -> ControllerNetwork:

@@ -7,7 +7,7 @@ policy stays as it is. In later steps such choices are therefore rarer than the 
 values of what really happens, and waiting is credited with what comes of waiting.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from esper.rl.categorical import sample
 
 
+@dataclass
 class Resolve:
     """Draws the choices of one head through one episode.
 
@@ -22,9 +23,10 @@ class Resolve:
     was made, and otherwise in each step with probability 1 - `persistence`.
     """
 
-    def __init__(self, lasting: Sequence[int], persistence: float) -> None:
-        self.lasting, self.persistence = tuple(lasting), persistence
-        self._numbers: list[float] | None = None
+    lasting: tuple[int, ...]
+    persistence: float
+    numbers: tuple[float, ...] | None = None
+    """Those that are kept; None if the next step draws them."""
 
     def draw(self, log_probs: Tensor, generator: torch.Generator) -> Tensor:
         """One choice from the log-probabilities of one row, (..., choices) with leading axes of size 1."""
@@ -33,7 +35,7 @@ class Resolve:
         for choice, number in zip(self.lasting, self._kept(generator), strict=True):
             probability = float(probabilities[choice])
             if number * left < probability:
-                self._numbers = None
+                self.numbers = None
                 return torch.full(log_probs.shape[:-1], choice)
             left -= probability
             probabilities[choice] = 0.0
@@ -41,7 +43,7 @@ class Resolve:
             return sample(log_probs, generator)
         return torch.multinomial(probabilities, 1, generator=generator).reshape(log_probs.shape[:-1])
 
-    def _kept(self, generator: torch.Generator) -> list[float]:
-        if self._numbers is None or float(torch.rand((), generator=generator)) >= self.persistence:
-            self._numbers = torch.rand(len(self.lasting), generator=generator).tolist()
-        return self._numbers
+    def _kept(self, generator: torch.Generator) -> tuple[float, ...]:
+        if self.numbers is None or float(torch.rand((), generator=generator)) >= self.persistence:
+            self.numbers = tuple(torch.rand(len(self.lasting), generator=generator).tolist())
+        return self.numbers

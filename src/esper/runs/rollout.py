@@ -132,7 +132,7 @@ class Player:
         policy, generator = self.policy_for(job), stream(job.seed, "actions")
         observation, _ = env.reset(seed=job.seed)
         state = policy.start(env.codec)
-        row = Row(env.task.horizon, observation, state) if isinstance(policy, Learned) else None
+        row = Row(env.task.horizon, observation, state.memory) if isinstance(policy, Learned) else None
         tally, over = Tally(), False
         while not over:
             seen = observation
@@ -142,9 +142,9 @@ class Player:
             tally.add(decision, seen, reward, info)
             tape.narrate(env, decision, tally.forced_now, reward, info)
             if row is not None:
-                expected = self._expected(observation, state) if truncated else 0.0
+                expected = self._expected(observation, state.memory) if truncated else 0.0
                 row.add(seen, decision, reward, over, expected)
-                tape.remember(state)
+                tape.remember(state.memory)
         tape.conclude()
         return None if row is None else row.sequences(), tally.finished(env, job, now(self.game.device) - started)
 
