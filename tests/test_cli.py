@@ -95,6 +95,8 @@ BAD_COMMANDS = [
     (["exam", "--policy", "none", "--reference", "nune"], "--reference 'nune' sits no exam; did you mean 'none'?"),
     (["exam", "--policy", "none", "--task", "digitz"], "no task 'digitz'; did you mean 'digits'?"),
     (["exam", "--policy", "none", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
+    (["exam", "--policy", "none", "--timeout", "0"], "timeout = 0; give a number of seconds from 1"),
+    (["exam", "--policy", "none", "--rent", "1.5"], "rent_weight is 1.5; give a number from 0 to 1"),
     (["checkpoint", "show", "nowhere.pt"], "there is no file nowhere.pt"),
     (["checkpoint", "shew", "nowhere.pt"], "shew"),
 ]

@@ -12,6 +12,7 @@ from esper.environment import find_task
 from esper.rl import RLError
 from esper.runs import PRESETS, InvalidConfig, TrainConfig, find_preset, load_config
 from esper.telemetry import Level, TelemetryConfig
+from tests.runs.worlds import small_config
 
 
 def written(tmp_path, text):
@@ -112,3 +113,10 @@ def test_a_factor_for_a_head_that_does_not_exist_is_found_before_the_first_epoch
 def test_presets_name_real_tasks():
     for config in PRESETS.values():
         assert [find_task(name).name for name in config.task] == list(config.task)
+
+
+@pytest.mark.parametrize("rent", [0.0, 0.08, 0.5, 1.0])
+def test_every_rent_that_is_allowed_can_be_played(tmp_path, rent):
+    config = small_config(tmp_path, rent=rent)
+    config.check()
+    config.game().build_env(config.task[0]).reset(seed=0)

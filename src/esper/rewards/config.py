@@ -1,7 +1,7 @@
 """Every weight, cost and limit of the rewards, with its range. Accuracies are fractions, so 0.01 is one point."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from esper.contracts import EsperError, Op
 
@@ -89,6 +89,18 @@ class RewardConfig:
                 f"holding_grace_share {self.holding_grace_share:g} is less than legitimacy_share "
                 f"{self.legitimacy_share:g}, so that a seed could be kept neither early nor late; raise the former"
             )
+
+    @classmethod
+    def at_rent(cls, rent: float, outcomes: int, discount: float = 1.0) -> "RewardConfig":
+        """The usual weights under another rent; where rent is high, a crash costs more too, so that it never pays.
+
+        >>> RewardConfig.at_rent(0.08, 10).termination_penalty, RewardConfig.at_rent(0.5, 10).termination_penalty > 2
+        (2.0, True)
+        """
+        highest = next(each.metadata["range"][1] for each in fields(cls) if each.name == "termination_penalty")
+        safe = cls(outcomes=outcomes, discount=discount, rent_weight=rent, termination_penalty=highest)
+        usual = cls(outcomes=outcomes).termination_penalty
+        return replace(safe, termination_penalty=max(usual, safe.deepest_potential))
 
     def _check_proxy(self) -> None:
         most = LARGEST_PROXY_RATIO * self.contribution_weight

@@ -102,7 +102,7 @@ class TrainConfig:
         Compute(device=self.device)
         for name in self.task:
             task = find_task(name)
-            RewardConfig(outcomes=task.classes, discount=self.ppo.discount, rent_weight=self.rent)
+            RewardConfig.at_rent(self.rent, task.classes, self.ppo.discount)
             task.load(Path(self.data_dir) if self.data_dir else None)
 
     def game(self) -> Game:

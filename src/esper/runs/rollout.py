@@ -80,7 +80,7 @@ class Game:
     def build_env(self, task: str | Task) -> GrowEnv:
         """The environment of a task; loads its data."""
         found = find_task(task) if isinstance(task, str) else task
-        config = RewardConfig(outcomes=found.classes, discount=self.discount, rent_weight=self.rent)
+        config = RewardConfig.at_rent(self.rent, found.classes, self.discount)
         return GrowEnv(found, self.reward, config, self.data_dir, World(compute=Compute(device=self.device)))
 
 

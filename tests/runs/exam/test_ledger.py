@@ -98,6 +98,7 @@ BAD_LINES = [
     ('{"trial": ["toy", "schedule 0"], "worth": 1}', "not enough values"),
     ('{"trial": ["toy", "schedule 0", 1]}', "'worth'"),
     ('{"trial": ["toy", "schedule 0", 1], "worth": "much"}', "could not convert"),
+    ('{"trial": ["toy", "schedule 0", 1], "worth": NaN}', "a trial is worth nan"),
     ('{"trial": ["toy", "schedule 0", Infinity], "worth": 1}', "cannot convert float infinity"),
     (f'{{"trial": ["toy", "schedule 0", 1], "worth": 1{"0" * 400}}}', "too large"),
     (record(row={}), "missing value for field"),

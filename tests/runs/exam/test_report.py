@@ -95,6 +95,14 @@ def test_the_files_and_a_picture_of_every_plane_are_written_and_parse(tmp_path):
     assert page.tags.count("img") == 2
 
 
+def test_tasks_of_the_same_name_have_pictures_of_their_own(tmp_path):
+    rows = [replace(row, task=task) for task in ("a/toy.toml", "b/toy.toml") for row in tiny_exam()]
+    pictures = [name for name in report_on(rows, tmp_path) if name.endswith(".png")]
+    assert sorted(pictures) == [
+        "toy-parameters-2.png", "toy-parameters.png", "toy-training-flops-2.png", "toy-training-flops.png",
+    ]  # fmt: skip
+
+
 def test_markdown_is_the_golden_one(tmp_path):
     """ESPER_GOLDEN=1 writes it anew."""
     found = report_on(tiny_exam(), tmp_path, command="esper exam --task toy")["exam.md"].decode()

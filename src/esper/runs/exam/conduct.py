@@ -81,10 +81,12 @@ class ExamConfig:
                 f"seeds {self.first_seed} to {self.first_seed + self.seeds - 1} are not held out from training; "
                 f"give --first-seed and --seeds within 0 to {EXAM_SEEDS[-1]}"
             )
+        if not 1.0 <= self.timeout <= 1e6:
+            raise InvalidExam(f"timeout = {self.timeout:g}; give a number of seconds from 1 to 1,000,000")
         Compute(device=self.device)
         for name in self.task:
             task = find_task(name)
-            RewardConfig(outcomes=task.classes, rent_weight=self.rent)
+            RewardConfig.at_rent(self.rent, task.classes)
             task.load(Path(self.data_dir) if self.data_dir else None)
         for name in self.policy:
             self._check_policy(name)

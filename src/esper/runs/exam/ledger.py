@@ -1,6 +1,7 @@
 """What an exam has measured so far, line by line as it comes: the same exam, started again, goes on from there."""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -51,7 +52,10 @@ class Ledger:
             record = json.loads(line)
             if "trial" in record:
                 task, policy, seed = record["trial"]
-                self.trials[str(task), str(policy), int(seed)] = float(record["worth"])
+                worth = float(record["worth"])
+                if not math.isfinite(worth):
+                    raise ValueError(f"a trial is worth {worth}")
+                self.trials[str(task), str(policy), int(seed)] = worth
                 return
             row = dacite.from_dict(ExamRow, record["row"], dacite.Config(strict=True))
             check_rows([row])

@@ -60,13 +60,16 @@ def _control(rows: Sequence[ExamRow], given: str | None) -> str | None:
 
 
 def _write_pictures(findings: Findings, directory: Path) -> None:
-    """`TASK-parameters.png` and `TASK-training-flops.png`, if there is something to draw with."""
+    """`TASK-parameters.png` and `TASK-training-flops.png`, if there is something to draw with; namesakes get numbers."""
+    written: list[str] = []
     for section in findings.sections:
         for plane in section.planes:
             picture = draw_plane(plane, "png")
             if picture is not None:
                 name = re.sub(r"[^a-z0-9]+", "-", f"{Path(section.title).stem} {plane.cost}".lower())
-                write_whole(directory / f"{name}.png", picture)
+                before = written.count(name)
+                written.append(name)
+                write_whole(directory / f"{name}{f'-{before + 1}' if before else ''}.png", picture)
 
 
 def _write_whole_parquet(rows: Sequence[ExamRow], rent: float, path: Path) -> None:
