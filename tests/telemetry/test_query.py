@@ -21,6 +21,7 @@ from esper.telemetry import (
     RunHalted,
     RunInterrupted,
     RunResumed,
+    SinkFailed,
     UpdateMade,
     WorkerReplaced,
     read_log,
@@ -155,12 +156,14 @@ def test_anomalies_hold_everything_that_an_operator_should_see(tmp_path):
             [RansomwareSuspected(4, "stem", 0.2, -0.1), RolledBack(6, "loss is nan"), finished(panic="loss is nan")],
         ),
         (2, None, [AnomalyRaised("entropy", "op head collapsed", {"entropy": 0.01}), WorkerReplaced("w1", "died", 9)]),
+        (3, None, [SinkFailed("mlflow", "nobody is there")]),
     )
     assert rows(tmp_path, "SELECT * EXCLUDE (time) FROM anomalies") == [
         (2, 5, 4, "RansomwareSuspected", "slot stem", {"contribution": 0.2, "gain": -0.1}),
         (2, 5, 6, "RolledBack", "loss is nan", {}),
         (2, None, None, "entropy", "op head collapsed", {"entropy": 0.01}),
         (2, 9, None, "WorkerReplaced", "w1: died", {}),
+        (3, None, None, "SinkFailed", "mlflow: nobody is there", {}),
     ]
 
 

@@ -24,6 +24,7 @@ from esper.telemetry.events import (
     RunInterrupted,
     RunResumed,
     RunStarted,
+    SinkFailed,
     UpdateMade,
     WorkerReplaced,
 )
@@ -204,6 +205,8 @@ def _anomalies() -> str:
         f"SELECT line, time, round, episode, epoch, '{RolledBack.__name__}', reason, {no_figures} FROM RolledBack",
         f"SELECT line, time, round, seed, NULL, '{WorkerReplaced.__name__}', worker || ': ' || reason, {no_figures} "
         f"FROM {WorkerReplaced.__name__}",
+        f"SELECT line, time, round, NULL, NULL, '{SinkFailed.__name__}', sink || ': ' || reason, {no_figures} "
+        f"FROM {SinkFailed.__name__}",
         *(
             f"SELECT line, time, round, episode, epoch, '{kind.__name__}', 'slot ' || slot, "
             f"MAP {{'contribution': contribution, 'gain': gain}} FROM {kind.__name__}"
@@ -235,8 +238,8 @@ VIEWS: dict[str, tuple[str, str]] = {
     "heads": ("One row per update and head.", _heads()),
     "evaluations": ("Greedy play on the evaluation seeds.", _plain(EvaluationMade)),
     "anomalies": (
-        "What an operator should look at: anomalies, and rollbacks, suspicions and replaced workers, whose `kind` is "
-        "the type of the event.",
+        "What an operator should look at: anomalies, and rollbacks, suspicions, replaced workers and failed sinks, whose "
+        "`kind` is the type of the event.",
         _anomalies(),
     ),
     "events": (
