@@ -238,8 +238,8 @@ VIEWS: dict[str, tuple[str, str]] = {
     "heads": ("One row per update and head.", _heads()),
     "evaluations": ("Greedy play on the evaluation seeds.", _plain(EvaluationMade)),
     "anomalies": (
-        "What an operator should look at: anomalies, and rollbacks, suspicions, replaced workers and failed sinks, whose "
-        "`kind` is the type of the event.",
+        "What an operator should look at: anomalies, and rollbacks, suspicions, replaced workers and failed sinks; the "
+        "`kind` of these is the type of the event.",
         _anomalies(),
     ),
     "events": (

@@ -60,7 +60,7 @@ def _control(rows: Sequence[ExamRow], given: str | None) -> str | None:
 
 
 def _write_pictures(findings: Findings, directory: Path) -> None:
-    """`TASK-parameters.png` and `TASK-training-flops.png`, if there is something to draw with; namesakes get numbers."""
+    """`TASK-parameters.png` and `TASK-training-flops.png`, if anything can draw; namesakes get numbers."""
     written: list[str] = []
     for section in findings.sections:
         for plane in section.planes:
