@@ -145,7 +145,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 
 PRESETS: dict[str, TrainConfig] = {
-    "quick": TrainConfig(rounds=10, episodes=12, evaluate_every=5, evaluation_episodes=4, compare=4),
+    "quick": TrainConfig(rounds=8, episodes=12, evaluate_every=4, evaluation_episodes=4, compare=4),
     "default": TrainConfig(),
     "thorough": TrainConfig(rounds=300, episodes=32, evaluate_every=10, evaluation_episodes=24, compare=24),
 }
