@@ -1,6 +1,6 @@
 """How soon training from scratch beats the heuristic and the best schedule made by hand.
 
-    python benchmarks/sample_efficiency.py --out out/efficiency      # at most 20 minutes a run on 2 cores
+    python benchmarks/sample_efficiency.py --out out/efficiency      # at most 13 minutes a run on 2 cores
 
 Several runs that differ only in their seed are trained on the default task. Every two rounds the controller plays
 the evaluation seeds greedily; it beats a bar when its mean return there is higher than the bar's on the same seeds.
