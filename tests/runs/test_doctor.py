@@ -204,7 +204,7 @@ def test_a_seed_that_explodes_is_told_by_its_rollbacks_and_its_gradients(tmp_pat
     offers_only(run, "bomb", Bomb, horizon=12)
     run.start()
     assert "rollbacks" in kinds(directory)
-    assert "rollbacks in round" in said_by_doctor(directory)
+    assert "rollbacks" in said_by_doctor(directory)
     seen = [each.event for each in read_log(directory.events_file) if isinstance(each.event, GradientsSeen)]
     seeds = [figures for event in seen for owner, figures in event.owners.items() if owner != "host"]
     assert seen, "the anomaly asked for details"
@@ -214,8 +214,8 @@ def test_a_seed_that_explodes_is_told_by_its_rollbacks_and_its_gradients(tmp_pat
 def test_a_reward_term_that_can_be_exploited_is_told_by_what_it_pays_for(tmp_path, monkeypatch):
     """A term pays for what removing a seed costs, not for what it brings: a hostage is worth its ransom."""
     monkeypatch.setitem(TERMS_OF, Mode.TWIN, (TermName.CONTRIBUTION, TermName.GAIN_OVER_TWIN))
-    touchy = AnomalyConfig(ransomware_rate=0.2, hacking_rate=0.2, suspicion_rounds=1)
-    directory, run = prepared(tmp_path, rounds=1, episodes=6, reward="twin", anomalies=touchy)
+    touchy = AnomalyConfig(ransomware_rate=0.1, hacking_rate=0.1, suspicion_rounds=1)
+    directory, run = prepared(tmp_path, rounds=1, episodes=6, reward="twin", persistence=0.0, anomalies=touchy)
     offers_only(run, "hostage", Hostage, horizon=20, batch_size=64, learning_rate=0.03, widths=[8, 8])
     run.start()
     records = [each.event for each in read_log(directory.events_file)]
