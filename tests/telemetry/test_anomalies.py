@@ -141,6 +141,16 @@ def test_it_is_over_when_all_is_well_again_and_can_come_back(kind, events):
     assert kind in {each.kind for each in fed(watcher, *events)}
 
 
+def test_a_value_collapse_is_told_with_the_value_and_the_bellman_error():
+    (raised,) = fed(detector(), *[replace(UPDATE, value_error=0.3, bellman_error=0.07)] * 20)
+    assert (raised.kind, raised.figures["value_error"], raised.figures["bellman_error"]) == (
+        "value_collapse",
+        0.3,
+        0.07,
+    )
+    assert "the critic contradicts itself by 0.07" in raised.message
+
+
 def test_the_worst_head_is_named_with_its_own_figures():
     """R1-L4."""
     update = replace(

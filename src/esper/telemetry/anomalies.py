@@ -238,11 +238,15 @@ class Detector:
         seen = (
             f"the critic's error is {error:.2f} times that of a constant, and was no better for "
             f"{config.value_updates} updates running; now it is {update.value_error:.3g} where returns deviate by "
-            f"{update.return_deviation:.3g}"
+            f"{update.return_deviation:.3g}, and from step to step the critic contradicts itself by "
+            f"{update.bellman_error:.3g}"
         )
         figures = {
-            "relative_error": error, "value_error": update.value_error, "return_deviation": update.return_deviation,
-        }  # fmt: skip
+            "relative_error": error,
+            "value_error": update.value_error,
+            "bellman_error": update.bellman_error,
+            "return_deviation": update.return_deviation,
+        }
         return Reading(
             "value_collapse", error, self._high(config.value_error_high, config.value_updates), seen, figures
         )
