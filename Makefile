@@ -23,7 +23,7 @@ exam: $(VENV)/.has-demo
 DATA ?=
 exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data
 	$(BIN)/esper exam --task fashion-pointwise --out out/exam/fashion-pointwise --data-dir "$(DATA)" \
-	  --policy none heuristic $(TAMIYO) --seeds 30
+	  --policy none heuristic $(TAMIYO)
 	$(BIN)/esper exam --task exams/cifar10-small.toml --out out/exam/cifar10-small --data-dir "$(DATA)" \
 	  --policy none heuristic $(TAMIYO) --seeds 10
 
