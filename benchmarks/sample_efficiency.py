@@ -5,10 +5,11 @@
 Several runs that differ only in their seed are trained on the default task. Every two rounds the controller plays
 the evaluation seeds greedily; it beats a bar when its mean return there is higher than the bar's on the same seeds.
 Minutes count from the start of the run, with evaluations. A run ends when it has beaten both bars, or after its last
-round. Afterwards the best checkpoint of each run, the heuristic and
-the schedules meet on comparison seeds, which nothing was chosen on. One row per run goes to `results.csv`.
+round. Afterwards the best checkpoint of each run, the heuristic and the schedules meet on comparison seeds, which
+nothing was chosen on. One row per run goes to `results.csv`.
 
-A run that is there already is not trained again, so that the program can be stopped and started.
+A run that is there already is not trained again. One that was stopped in the middle must be removed: its minutes would
+be wrong.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from rich.console import Console
 
 from esper.controller import Schedule, ScheduledSeed
 from esper.environment import DEFAULT_TASK
-from esper.runs import Job, Lines, Purpose, Run, RunDirectory, TrainConfig
+from esper.runs import Job, Lines, Purpose, Run, RunDirectory, State, TrainConfig
 from esper.runs.backends import Backend, make_backend
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS
 from esper.telemetry import EvaluationMade, RunStarted, read_log
@@ -117,24 +118,33 @@ def mean_return(backend: Backend, policy: str, seeds: Sequence[int]) -> float:
 def trained(path: Path, seed: int, bar: float) -> RunDirectory:
     """The run of that seed."""
     if path.exists():
-        return RunDirectory.open(path)
-    config = replace(CONFIG, seed=seed)
+        found = RunDirectory.open(path)
+        if found.state() is State.FINISHED or any(total > bar for _, _, total in evaluations(found)):
+            return found
+        raise SystemExit(f"{path} was stopped in the middle; remove it and start again")
+    config, progress = replace(CONFIG, seed=seed), UntilBeaten(bar)
     directory = RunDirectory.create(path, config)
-    Run(directory, config, UntilBeaten(bar)).start()
+    if Run(directory, config, progress).start() is State.INTERRUPTED and not progress.beaten:
+        raise SystemExit(f"interrupted; remove {path} before you start again")
     return directory
+
+
+def evaluations(run: RunDirectory) -> list[tuple[float, int, float]]:
+    """Minutes since the start, training episodes so far and mean return, by the run's own log."""
+    records = list(read_log(run.events_file))
+    start = next(record.time for record in records if isinstance(record.event, RunStarted))
+    return [
+        ((record.time - start) / 60, (record.round + 1) * CONFIG.episodes, record.event.total)
+        for record in records
+        if isinstance(record.event, EvaluationMade)
+    ]
 
 
 def row_of(
     run: RunDirectory, seed: int, bars: tuple[float, float], others: tuple[float, ...], held_out: Sequence[int]
 ) -> Row:
-    """When the bars were beaten first, by the run's own log, and what its best checkpoint is worth elsewhere."""
-    records = list(read_log(run.events_file))
-    start = next(record.time for record in records if isinstance(record.event, RunStarted))
-    found = [
-        ((record.time - start) / 60, (record.round + 1) * CONFIG.episodes, record.event.total)
-        for record in records
-        if isinstance(record.event, EvaluationMade)
-    ]
+    """When the bars were beaten first, and what its best checkpoint is worth elsewhere."""
+    found = evaluations(run)
     (minutes, episodes), (hand_minutes, hand_episodes) = (
         next(((minutes, episodes) for minutes, episodes, total in found if total > bar), (None, None)) for bar in bars
     )

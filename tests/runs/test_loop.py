@@ -16,7 +16,7 @@ from rich.console import Console
 
 from esper.contracts import EsperError, Stage, StageChanged
 from esper.rl import BadCheckpoint, load_checkpoint
-from esper.runs import Lines, Quiet, Run, RunDirectory, State, Unwritable
+from esper.runs import Job, Lines, Player, Purpose, Quiet, Run, RunDirectory, State, Unwritable
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, TRAINING_SEEDS, training_seed
 from esper.telemetry import (
     EpisodeFinished,
@@ -136,6 +136,15 @@ def test_a_detailed_run_tells_of_gradients_memories_weights_and_observations(tmp
     memories = [event for event in told if isinstance(event, MemoryExamined)]
     assert len(memories) == config.rounds * config.episodes
     assert all(memory.steps == 6 and memory.hidden > 0 and memory.not_finite == 0 for memory in memories)
+
+
+def test_a_detailed_episode_of_a_brief_run_is_told_whole(tmp_path):
+    """So that the rounds after an anomaly are."""
+    config = small_config(tmp_path, telemetry=TelemetryConfig(level=Level.BRIEF))
+    player = Player(config.game())
+    plain, detailed = (Job(config.task[0], 3, "random", Purpose.TRAIN, detailed=each) for each in (False, True))
+    assert player.play(plain).events == ()
+    assert sum(isinstance(event, GradientsSeen) for event in player.play(detailed).events) == 6
 
 
 def test_the_norms_of_a_detailed_run_are_those_that_the_update_reports(tmp_path):

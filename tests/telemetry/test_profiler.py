@@ -123,7 +123,7 @@ def test_a_profile_replaces_the_one_of_the_same_name(tmp_path):
     assert operations(tmp_path, "update").count("aten::mm") == 2
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../update", "a/b", "a\\b", "/tmp/update", ".hidden", "a\nb", "a\0b"])
+@pytest.mark.parametrize("name", ["", ".", "..", "../update", "a/b", "a\\b", "/update", ".hidden", "a\nb", "a\0b"])
 def test_a_name_that_leads_out_of_the_directory_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="give a file name of letters"), profiled(tmp_path, name, "cpu"):
         multiply()

@@ -114,7 +114,8 @@ class Player:
         """The whole episode in this environment."""
         env.sink, env.probe = tape, tape.probe
         sequences, finished = self._episode(env, job, tape)
-        return Played(job, finished, tuple(tape.events) if self.game.record else (), sequences)
+        told = tuple(tape.events) if self.game.record or job.detailed else ()
+        return Played(job, finished, told, sequences)
 
     def env_for(self, job: Job) -> GrowEnv:
         """Where a job is played."""
