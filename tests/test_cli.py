@@ -16,6 +16,7 @@ from esper.environment import all_tasks, digits
 from esper.environment.data import _read
 from esper.runs import PRESETS, RunDirectory, State, TrainConfig, exam
 from esper.runs.exam.ledger import Ledger
+from esper.telemetry import Level
 from tests.runs.worlds import tiny_task
 
 QUICK = ["--rounds", "2", "--episodes", "2", "--evaluation-episodes", "1", "--network.memory", "16", "--quiet"]
@@ -180,6 +181,23 @@ def test_flags_replace_the_file_and_the_file_replaces_the_preset(tmp_path, capsy
     assert (config.rounds, config.episodes) == (2, 2)
     assert config.evaluate_every == PRESETS["thorough"].evaluate_every != TrainConfig().evaluate_every
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("level", Level)
+def test_a_level_of_telemetry_is_given_by_the_word_that_the_documents_use(tmp_path, level):
+    words = [
+        "--task",
+        tiny_task(tmp_path),
+        *QUICK,
+        "--backend",
+        "serial",
+        "--compare",
+        "0",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main(["train", *words, "--telemetry.level", level.value]) == 0
+    assert RunDirectory.open(tmp_path / "run").config().telemetry.level is level
 
 
 def test_ctrl_c_finishes_the_write_in_progress_and_says_how_to_go_on(tmp_path):

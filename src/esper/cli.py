@@ -115,7 +115,8 @@ class TrainArguments:
 def _train(argv: list[str]) -> int:
     """train a controller"""
     default = TrainArguments(_base_settings(argv))
-    given = tyro.cli(TrainArguments, args=argv, default=default, prog="esper train")
+    words = (tyro.conf.EnumChoicesFromValues,)
+    given = tyro.cli(TrainArguments, args=argv, default=default, prog="esper train", config=words)
     given.settings.check()
     name = f"{Path(given.settings.task[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = RunDirectory.create(given.out or Path("runs") / name, given.settings)
