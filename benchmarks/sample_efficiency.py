@@ -1,6 +1,6 @@
 """How soon training from scratch beats the heuristic and the best schedule made by hand.
 
-    python benchmarks/sample_efficiency.py --out out/efficiency      # at most 13 minutes a run on 2 cores
+    python benchmarks/sample_efficiency.py --out out/efficiency      # at most 15 minutes a run on 2 cores
 
 Several runs that differ only in their seed are trained on the default task. Every two rounds the controller plays
 the evaluation seeds greedily; it beats a bar when its mean return there is higher than the bar's on the same seeds.
@@ -35,7 +35,7 @@ BY_HAND = {
     "one conv_heavy": (("block0", "conv_heavy"),),
 }
 """Schedules that germinate these from the first epoch on and advance as fast as the gates allow."""
-CONFIG = TrainConfig(rounds=24, episodes=12, evaluate_every=2, evaluation_episodes=8, keep=1)
+CONFIG = TrainConfig(rounds=32, episodes=12, evaluate_every=2, evaluation_episodes=8, keep=1)
 
 
 class UntilBeaten(Lines):

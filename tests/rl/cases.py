@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from esper.rl import Buffer, Learner, Network, PPOConfig, Sequences, State, VectorConfig, VectorNetwork, act, join
+from esper.rl.reuse import Experience
 from esper.rl.sequences import PLAIN
 
 INPUTS = 3
@@ -82,6 +83,11 @@ def rollout(
         state, starts = made.state, over
     buffer.cut(torch.randn(rows, generator=generator))
     return buffer.sequences()
+
+
+def alone(sequences: Sequences) -> Experience:
+    """These rows as the whole experience, in one group."""
+    return Experience(sequences, torch.ones_like(sequences.log_probs), (0,) * sequences.rows)
 
 
 def ragged(network: Network, lengths: tuple[int, ...] = (2, 6, 1, 4), **options: float) -> Sequences:

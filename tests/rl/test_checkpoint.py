@@ -230,58 +230,133 @@ def test_version_that_is_too_new_is_refused(saved):
     """R1-M4, R2-concern3."""
     changed(saved, lambda raw: raw | {"version": 99})
     for read in (load_checkpoint, upgrade_checkpoint):
-        with pytest.raises(BadCheckpoint, match="has format version 99; this program knows 1; use the program that"):
+        with pytest.raises(BadCheckpoint, match="has format version 99; this program knows 1, 2; use the program that"):
             read(saved)
 
 
 @pytest.fixture
-def second_version(monkeypatch):
-    """A program whose files have a counter more, and that can upgrade files without it."""
+def next_version(monkeypatch):
+    """A program whose files have a counter by another name, and that can upgrade files of the version before."""
 
     def upgrade(raw):
         counters = dict(raw["counters"])
         return {**raw, "counters": {"updates": counters.pop("rounds"), **counters}}
 
-    monkeypatch.setattr(module, "VERSION", 2)
-    monkeypatch.setitem(module.UPGRADES, 1, upgrade)
+    monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
+    monkeypatch.setitem(module.UPGRADES, module.VERSION - 1, upgrade)
 
 
-def to_first_version(raw):
+def to_version_before(raw):
     counters = dict(raw["counters"])
-    return {**raw, "version": 1, "counters": {"rounds": counters.pop("updates"), **counters}}
+    return {**raw, "version": module.VERSION - 1, "counters": {"rounds": counters.pop("updates"), **counters}}
 
 
-@pytest.mark.usefixtures("second_version")
+@pytest.mark.usefixtures("next_version")
 def test_older_version_is_refused_with_the_command_that_upgrades_it(saved):
     """R1-M4, R2-concern3."""
-    changed(saved, to_first_version)
+    changed(saved, to_version_before)
     with pytest.raises(
-        OldCheckpoint, match=rf"version 1 and this program reads 2; run 'esper checkpoint upgrade {saved}'"
+        OldCheckpoint, match=rf"version 2 and this program reads 3; run 'esper checkpoint upgrade {saved}'"
     ):
         load_checkpoint(saved)
 
 
-@pytest.mark.usefixtures("second_version")
+@pytest.mark.usefixtures("next_version")
 def test_upgraded_file_is_read_like_a_new_one(saved):
     """R1-M4, R2-concern3."""
-    changed(saved, to_first_version)
-    assert upgrade_checkpoint(saved) == 1
+    changed(saved, to_version_before)
+    assert upgrade_checkpoint(saved) == 2
     checkpoint, learner = load_checkpoint(saved), Learner(small_network(5), CONFIG)
     restore(checkpoint, learner)
     assert_same(everything_of(learner), everything_of(trained()))
     stamp = saved.stat().st_mtime_ns
-    assert upgrade_checkpoint(saved) == 2
+    assert upgrade_checkpoint(saved) == 3
     assert saved.stat().st_mtime_ns == stamp
 
 
-@pytest.mark.usefixtures("second_version")
+@pytest.mark.usefixtures("next_version")
 def test_upgrade_that_does_not_give_a_checkpoint_leaves_the_file(saved, monkeypatch):
-    changed(saved, to_first_version)
+    changed(saved, to_version_before)
     before = saved.read_bytes()
-    monkeypatch.setitem(module.UPGRADES, 1, lambda raw: raw)
+    monkeypatch.setitem(module.UPGRADES, 2, lambda raw: raw)
     with pytest.raises(BadCheckpoint, match=r"has counters .*; expected the fields updates, optimiser_steps"):
         upgrade_checkpoint(saved)
     assert saved.read_bytes() == before
+
+
+def test_a_file_of_the_first_version_is_upgraded_to_one_without_rollouts(saved):
+    changed(saved, lambda raw: {name: value for name, value in raw.items() if name != "past"} | {"version": 1})
+    with pytest.raises(OldCheckpoint, match="version 1 and this program reads 2"):
+        load_checkpoint(saved)
+    assert upgrade_checkpoint(saved) == 1
+    assert load_checkpoint(saved).past == []
+
+
+@pytest.fixture
+def reusing(tmp_path) -> tuple[Path, Learner]:
+    """A learner that has two rollouts for later, and its file."""
+    learner = Learner(small_network(), replace(CONFIG, reuse=3))
+    for seed in range(3):
+        learner.update(rollout(learner.network, seed=seed))
+    save_checkpoint(tmp_path / "learner.pt", learner, {})
+    return tmp_path / "learner.pt", learner
+
+
+def test_rollouts_for_later_are_kept_so_that_learning_goes_on_bit_for_bit(reusing):
+    path, straight = reusing
+    resumed = Learner(small_network(5), straight.config, seed=77)
+    restore(load_checkpoint(path), resumed)
+    assert len(resumed.past) == 2
+    one, other = (learner.update(rollout(learner.network, seed=3)) for learner in (straight, resumed))
+    assert one == other
+    assert_same(everything_of(resumed), everything_of(straight))
+
+
+def test_a_learner_takes_no_more_rollouts_than_it_will_use(reusing):
+    path, _ = reusing
+    for reuse in (1, 2, 3, 4):
+        learner = Learner(small_network(), replace(CONFIG, reuse=reuse))
+        restore(load_checkpoint(path), learner)
+        assert len(learner.past) == min(reuse - 1, 2)
+
+
+def test_export_leaves_rollouts_out(reusing, tmp_path):
+    path, _ = reusing
+    export_checkpoint(path, tmp_path / "small.pt")
+    assert load_checkpoint(tmp_path / "small.pt").past == []
+    assert load_checkpoint(path).past != []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda past: past.pop("rewards"),
+        lambda past: past.update(rewards=5),
+        lambda past: past.update(rewards=past["rewards"][:, :2]),
+        lambda past: past.update(values=past["values"] * torch.nan),
+        lambda past: past.update(choices=past["choices"] + 1000),
+        lambda past: past.update(choices=past["choices"][..., :1]),
+        lambda past: past.update(state=[]),
+        lambda past: past.update(state=[part[..., :3] for part in past["state"]]),
+        lambda past: past.update(observation={}),
+        lambda past: past.update(observation={**past["observation"], "vector": torch.zeros(1)}),
+        lambda past: past.update(groups=[0]),
+        lambda past: past.update(groups=["one", "two", "three"]),
+    ],
+)
+def test_rollouts_that_the_network_cannot_have_made_are_refused_and_nothing_changes(reusing, damage):
+    path, straight = reusing
+    learner = Learner(small_network(5), straight.config)
+    before = everything_of(learner)
+
+    def damaged(raw):
+        damage(raw["past"][1])
+        return raw
+
+    changed(path, damaged)
+    with pytest.raises(BadCheckpoint, match=r"the rollouts in the checkpoint are not those .* \(.+\); use"):
+        restore(load_checkpoint(path), learner)
+    assert_same(everything_of(learner), before)
 
 
 @pytest.mark.parametrize("name", [*Checkpoint.__dataclass_fields__])

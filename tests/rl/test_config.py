@@ -17,6 +17,7 @@ ANOTHER = {
     "smoothing": 0.2,
     "epochs": 3,
     "minibatches": 2,
+    "reuse": 2,
     "learning_rate": 0.02,
     "final_learning_rate": 0.02,
     "clip": 0.01,
@@ -69,11 +70,11 @@ def test_only_a_limit_may_be_infinite():
 
 
 def test_every_number_has_a_range_or_a_least_value():
-    checked = {*_RANGES, "epochs", "minibatches", "head_entropy"}
+    checked = {*_RANGES, "epochs", "minibatches", "reuse", "head_entropy"}
     assert checked == {field.name for field in fields(PPOConfig)}
 
 
-@pytest.mark.parametrize("name", ["epochs", "minibatches"])
+@pytest.mark.parametrize("name", ["epochs", "minibatches", "reuse"])
 def test_fewer_than_one_pass_or_part_is_refused(name):
     with pytest.raises(RLError, match=f"{name} = 0; give at least 1"):
         PPOConfig(**{name: 0})

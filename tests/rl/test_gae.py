@@ -100,8 +100,8 @@ def test_no_step_and_one_step_are_handled(steps):
 @given(st.lists(numbers, min_size=2, max_size=20))
 def test_normalisation_uses_valid_entries_only(entries):
     """R0-R4."""
-    values = torch.tensor([*entries, 1000.0, -1000.0])
-    valid = torch.tensor([True] * len(entries) + [False] * 2)
+    values = torch.tensor([[*entries, 1000.0, -1000.0]])
+    valid = torch.tensor([[True] * len(entries) + [False] * 2])
     result = normalised(values, valid)
     assert (result[~valid] == 0).all()
     assert result.isfinite().all()
@@ -113,20 +113,20 @@ def test_normalisation_uses_valid_entries_only(entries):
 @pytest.mark.parametrize("count", [0, 1])
 def test_nothing_and_one_value_normalise_to_zero(count):
     """R2-CRIT1."""
-    valid = torch.arange(4) < count
-    assert torch.equal(normalised(torch.tensor([3.0, 1.0, 2.0, 9.0]), valid), torch.zeros(4))
+    valid = (torch.arange(4) < count).unsqueeze(0)
+    assert torch.equal(normalised(torch.tensor([[3.0, 1.0, 2.0, 9.0]]), valid), torch.zeros(1, 4))
 
 
 @given(numbers, st.integers(1, 300), st.floats(0.0, 1e-7))
 def test_values_that_differ_by_rounding_alone_are_not_blown_up(value, count, noise):
     """R2-CRIT1: else equal advantages would all become 1, or all -1, by the rounding of their mean."""
-    values = value * (1 + noise * (torch.arange(count) % 2))
-    assert normalised(values, torch.ones(count, dtype=torch.bool)).abs().max() < 0.05
+    values = value * (1 + noise * (torch.arange(count) % 2)).unsqueeze(0)
+    assert normalised(values, torch.ones(1, count, dtype=torch.bool)).abs().max() < 0.05
 
 
 @given(st.floats(1e-3, 1e3))
 def test_normalisation_does_not_depend_on_the_unit(unit):
-    values, valid = torch.tensor([1.0, 2.0, 4.0]), torch.ones(3, dtype=torch.bool)
+    values, valid = torch.tensor([[1.0, 2.0, 4.0]]), torch.ones(1, 3, dtype=torch.bool)
     torch.testing.assert_close(normalised(values * unit, valid), normalised(values, valid))
 
 
@@ -139,3 +139,12 @@ def test_groups_are_normalised_apart_and_one_group_is_all():
         rows = torch.tensor(groups) == group
         torch.testing.assert_close(result[rows], normalised(values[rows], valid[rows]))
     assert torch.equal(normalised_by_group(values, valid, [0] * 6), normalised(values, valid))
+
+
+def test_heads_are_normalised_apart_over_the_steps_where_each_was_free():
+    values = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    free = torch.rand(4, 5, 3, generator=torch.Generator().manual_seed(1)) < 0.5
+    result = normalised(values.unsqueeze(-1), free)
+    for head in range(3):
+        torch.testing.assert_close(result[..., head], normalised(values, free[..., head]))
+        assert not result[..., head][~free[..., head]].any()

@@ -28,8 +28,12 @@ def random_case(seed: int):
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     shape = sequences.rewards.shape
-    targets = Targets(torch.randn(shape), 3 * torch.randn(shape), sequences.values)
+    targets = Targets(torch.randn(*shape, len(SIZES)), 3 * torch.randn(shape), sequences.values)
     return network, sequences, replay(network, sequences), targets
+
+
+def random_targets(rows: int, steps: int) -> Targets:
+    return Targets(torch.randn(rows, steps, len(SIZES)), *torch.randn(2, rows, steps))
 
 
 def steps_of(sequences):
@@ -42,24 +46,23 @@ def mean(values: list[float]) -> float:
 
 
 def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str, float | list[float]]:
-    surrogates, divergences, errors, clipped = [], [], [], []
-    entropies = [[] for _ in SIZES]
+    divergences, errors, clipped = [], [], []
+    surrogates, entropies = ([[] for _ in SIZES] for _ in range(2))
     ratios = [[1.0] for _ in SIZES]
     for place in steps_of(old):
-        surrogate, divergence = 0.0, 0.0
+        divergence = 0.0
         for head in range(len(SIZES)):
             if not old.free[place][head]:
                 continue
-            gain = float(targets.advantages[place])
+            gain = float(targets.advantages[place][head])
             ratio = math.exp(float(new.log_probs[place][head]) - float(old.log_probs[place][head]))
             bounded = min(max(ratio, 1 - config.clip), 1 + config.clip)
-            surrogate += min(ratio * gain, bounded * gain)
+            surrogates[head].append(min(ratio * gain, bounded * gain))
             divergence += ratio - 1 - math.log(ratio)
             entropies[head].append(float(new.entropy[place][head]))
             clipped.append(float(abs(ratio - 1) > config.clip))
             ratios[head].append(ratio)
         if old.free[place].any():
-            surrogates.append(surrogate)
             divergences.append(divergence)
         value, before, aim = (float(part[place]) for part in (new.values, targets.values, targets.returns))
         error = ((value - aim) / deviation) ** 2
@@ -67,7 +70,8 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str
         near = before + min(max(value - before, -reach), reach)
         error = max(error, ((near - aim) / deviation) ** 2)
         errors.append(0.5 * error)
-    policy, value, entropy = -mean(surrogates), mean(errors), [mean(each) for each in entropies]
+    policy, value = -sum(mean(each) for each in surrogates), mean(errors)
+    entropy = [mean(each) for each in entropies]
     bonus = sum(weight * each for weight, each in zip(entropy_weights, entropy, strict=True))
     return {
         "total": policy + config.value_weight * value - bonus,
@@ -88,7 +92,7 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str
     st.sampled_from([0.3, 2.0]),
 )
 def test_loss_equals_plain_loops_over_rows_steps_and_heads(seed, clip, value_clip, deviation):
-    """S3-surrogate, R0-P2, R4-M20, R4-H3, R4-H6, R1-M2: surrogate and KL summed over free heads, mean over steps."""
+    """S3-surrogate, R0-P2, R4-M20, R4-H3, R4-H6, R1-M2: surrogate of a head by its free steps, KL by all of them."""
     _, old, new, targets = random_case(seed)
     config = replace(STEADY, clip=clip, value_clip=value_clip)
     weights = [0.1, 0.02, 0.3]
@@ -104,7 +108,7 @@ def test_kl_is_the_estimator_that_is_never_negative_and_zero_without_change():
     """S3-surrogate, R1-L3, R4-H5: under unchanged weights every ratio is 1."""
     network = small_network()
     old = rollout(network, rows=4, steps=8)
-    targets = Targets(torch.randn(4, 8), torch.randn(4, 8), old.values)
+    targets = random_targets(4, 8)
     same = ppo_loss(replay(network, old), old, targets, NO_ENTROPY, ONE, STEADY)
     assert 0 <= same.kl.item() < 1e-10
     assert same.clipped.item() == 0
@@ -129,7 +133,9 @@ def test_what_is_not_free_and_what_is_padding_does_not_count(seed):
         values=torch.where(old.valid, new.values, 1000 * noise[..., 0]),
     )
     aims = Targets(
-        *(torch.where(old.valid, part, 1000.0) for part in targets[:2]), torch.where(old.valid, targets.values, -7.0)
+        torch.where(idle, 1000.0, targets.advantages),
+        torch.where(old.valid, targets.returns, 1000.0),
+        torch.where(old.valid, targets.values, -7.0),
     )
     weights = torch.ones(len(SIZES))
     quiet = ppo_loss(new, old, targets, weights, ONE, STEADY)
@@ -145,7 +151,7 @@ def test_entropy_of_a_head_is_the_mean_over_the_steps_where_it_was_free():
     old = rollout(network, rows=3, steps=7)
     new = replay(network, old)._replace(entropy=torch.full((3, 7, 3), 0.75))
     assert not old.free.all()
-    found = ppo_loss(new, old, Targets(*torch.zeros(3, 3, 7)), NO_ENTROPY, ONE, STEADY).entropy
+    found = ppo_loss(new, old, random_targets(3, 7), NO_ENTROPY, ONE, STEADY).entropy
     assert found.tolist() == pytest.approx([0.75] * 3)
 
 
@@ -164,7 +170,7 @@ def test_gradient_of_advantage_reaches_exactly_the_heads_that_the_first_choice_u
     """R0-X4: from steps with this choice of the first head, for each head."""
     network = small_network()
     old = rollout(network, rows=8, steps=10, masked=False)
-    gain = torch.where(old.choices[..., 0] == op, torch.randn(8, 10), 0.0)
+    gain = torch.where(old.choices[..., :1] == op, torch.randn(8, 10, len(SIZES)), 0.0)
     targets = Targets(gain, old.values, old.values)
     ppo_loss(replay(network, old), old, targets, NO_ENTROPY, ONE, NO_CRITIC).total.backward()
     own = network.head_gradients()[head]
@@ -180,7 +186,7 @@ def test_entropy_bonus_of_a_head_moves_that_head_where_it_is_free_and_no_other(h
     """R0-X4: entropy is masked per head."""
     network = small_network()
     old = rollout(network, rows=8, steps=10)
-    nothing = Targets(torch.zeros(8, 10), old.values, old.values)
+    nothing = Targets(torch.zeros(8, 10, len(SIZES)), old.values, old.values)
     weights = torch.zeros(len(SIZES)).index_fill(0, torch.tensor(head), 1.0)
 
     def gradients(sequences) -> list[bool]:
@@ -200,7 +206,8 @@ def test_forced_steps_get_no_gradient_for_the_actor():
     old = rollout(network, rows=4, steps=8)
     forced = ~old.free.any(dim=-1)
     assert forced.any()
-    targets = Targets(torch.where(forced, 100.0 * torch.randn(4, 8), 0.0), old.values, old.values)
+    gain = torch.where(forced.unsqueeze(-1), 100.0 * torch.randn(4, 8, len(SIZES)), 0.0)
+    targets = Targets(gain, old.values, old.values)
     loss = ppo_loss(replay(network, old), old, targets, NO_ENTROPY, ONE, NO_CRITIC)
     loss.total.backward()
     assert loss.policy.item() == 0
@@ -212,7 +219,7 @@ def test_nothing_but_forced_steps_gives_zeros_and_no_nan():
     network = small_network()
     old = rollout(network)
     old = old._replace(free=torch.zeros_like(old.free))
-    loss = ppo_loss(replay(network, old), old, Targets(*torch.randn(3, 3, 6)), NO_ENTROPY, ONE, STEADY)
+    loss = ppo_loss(replay(network, old), old, random_targets(3, 6), NO_ENTROPY, ONE, STEADY)
     assert all(part.isfinite().all() for part in loss)
     assert loss.policy.item() == loss.kl.item() == loss.clipped.item() == 0
     assert loss.entropy.tolist() == [0, 0, 0]
@@ -239,9 +246,11 @@ def test_padding_changes_neither_the_loss_nor_any_gradient():
     """R0-R3."""
     network = small_network()
     old = ragged(network)
-    shape = old.rewards.shape
-    targets = Targets(*(torch.randn(3, *shape) * old.valid))
-    longer = Targets(*(torch.nn.functional.pad(part, (0, 3)) for part in targets))
+    targets = random_targets(*old.rewards.shape)
+    longer = Targets(
+        torch.nn.functional.pad(targets.advantages, (0, 0, 0, 3)),
+        *(torch.nn.functional.pad(part, (0, 3)) for part in targets[1:]),
+    )
     outcomes = []
     for sequences, aims in ((old, targets), (padded(old, 3), longer)):
         network.zero_grad()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from esper.rl import HeadMetrics, Learner, PPOConfig, UpdateMetrics
-from tests.rl.cases import SIZES, STEADY, ragged, rollout, small_network
+from tests.rl.cases import SIZES, STEADY, alone, ragged, rollout, small_network
 
 
 def update(network, sequences, config=STEADY, **options) -> UpdateMetrics:
@@ -39,7 +39,7 @@ def test_figures_are_those_of_the_experience():
     learner = Learner(network, STEADY)
     metrics = learner.update(sequences)
     valid, free = sequences.valid, sequences.free & sequences.valid.unsqueeze(-1)
-    returns = Learner(small_network(), STEADY)._targets(sequences).returns
+    returns = Learner(small_network(), STEADY)._targets(alone(sequences)).returns
     errors = (returns - sequences.values)[valid]
     raw = (returns - sequences.values)[free.any(dim=-1)]
     assert metrics.advantage_mean == pytest.approx(raw.mean().item(), abs=1e-6)

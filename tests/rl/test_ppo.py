@@ -17,6 +17,7 @@ from tests.rl.cases import (
     SIZES,
     STEADY,
     USES,
+    alone,
     assert_same,
     everything_of,
     padded,
@@ -103,10 +104,12 @@ def slow_update(network, optimizer, sequences, config, weights, known=None):
     critic.mean.fill_(mean)
     critic.deviation.fill_(deviation)
 
-    deciding = [place for place in raw if sequences.free[place].any()]
-    centre = sum(raw[place] for place in deciding) / len(deciding)
-    spread = math.sqrt(sum((raw[place] - centre) ** 2 for place in deciding) / len(deciding))
-    gain = {place: (raw[place] - centre) / spread for place in deciding}
+    gains = []
+    for head in range(len(SIZES)):
+        used = [place for place in raw if sequences.free[place][head]]
+        centre = sum(raw[place] for place in used) / len(used)
+        spread = math.sqrt(sum((raw[place] - centre) ** 2 for place in used) / len(used))
+        gains.append({place: (raw[place] - centre) / spread for place in used})
 
     for _ in range(config.epochs):
         judged = slow_replay(network, sequences, config.exploration)
@@ -117,7 +120,8 @@ def slow_update(network, optimizer, sequences, config, weights, known=None):
                 if sequences.free[place][head]:
                     ratio = (log_prob - float(sequences.log_probs[place][head])).exp()
                     bounded = ratio.clamp(1 - config.clip, 1 + config.clip)
-                    policy = policy - torch.minimum(ratio * gain[place], bounded * gain[place]) / len(deciding)
+                    gain = gains[head][place]
+                    policy = policy - torch.minimum(ratio * gain, bounded * gain) / len(gains[head])
                     entropies[head].append(entropy)
             error = ((value - returns[place]) / deviation) ** 2
             reach = config.value_clip * deviation
@@ -298,7 +302,7 @@ def test_minibatches_hold_whole_rows_and_every_row_once_a_pass():
     network = small_network()
     sequences = rollout(network, rows=5)
     learner = Learner(network, replace(STEADY, epochs=2, minibatches=3))
-    targets = learner._targets(sequences)
+    targets = learner._targets(alone(sequences))
     batches = list(learner._minibatches(sequences, targets))
     assert [batch.rows for batch, _ in batches] == [2, 2, 1] * 2
     for some in (batches[:3], batches[3:]):
@@ -357,7 +361,7 @@ def test_gradient_norms_are_those_before_clipping():
     sequences = rollout(network, rows=6)
     config = replace(STEADY, epochs=1, max_gradient_norm=1e-3)
     twin = copy.deepcopy(network)
-    targets = Learner(twin, config)._targets(sequences)
+    targets = Learner(twin, config)._targets(alone(sequences))
     weights = torch.tensor(config.entropy_weights(twin.heads, 0.0))
     ppo_loss(replay(twin, sequences), sequences, targets, weights, twin.critic.deviation, config).total.backward()
     metrics = Learner(network, config).update(sequences)
@@ -441,7 +445,7 @@ def test_scale_of_returns_fades_and_predictions_stay():
     first = learner.moments
     sequences = rollout(network, seed=1)
     before = replay(network, sequences).values.detach()
-    targets = learner._targets(sequences)
+    targets = learner._targets(alone(sequences))
     torch.testing.assert_close(replay(network, sequences).values.detach(), before, rtol=1e-4, atol=1e-5)
     assert learner.moments == first.updated(targets.returns, 0.25)
     assert network.critic.mean.item() == pytest.approx(learner.moments.mean)

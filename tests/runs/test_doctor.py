@@ -74,7 +74,7 @@ def said_by_doctor(directory):
 
 def test_a_huge_learning_rate_is_told_by_the_policy_that_moves_too_far(tmp_path):
     """R4-H1: the loop emits it, right after the update that caused it. Exploration bounds ratios from above."""
-    fast = {"learning_rate": 1.0, "final_learning_rate": 1.0}
+    fast = {"learning_rate": 1.0, "final_learning_rate": 1.0, "minibatches": 1}
     directory, run = prepared(tmp_path, fast, rounds=4, anomalies=AnomalyConfig(ratio_high=1.5, ratio_updates=1))
     run.start()
     assert {"kl_spike", "ratio_explosion", "ratio_collapse"} <= kinds(directory)
@@ -284,7 +284,7 @@ def test_an_anomaly_is_followed_by_details_and_then_it_is_as_before(tmp_path):
 
 
 def test_what_moved_most_is_kept_where_ratios_raise_an_anomaly(tmp_path):
-    fast = {"learning_rate": 1.0, "final_learning_rate": 1.0}
+    fast = {"learning_rate": 1.0, "final_learning_rate": 1.0, "minibatches": 1}
     directory, run = prepared(tmp_path, fast, rounds=2, anomalies=AnomalyConfig(ratio_high=1.5))
     run.start()
     records = list(read_log(directory.events_file))

@@ -7,7 +7,7 @@ from pathlib import Path
 from esper.contracts import EsperError
 
 SHIPPED: dict[str, str] = {
-    "tamiyo-small": "2903666786dc7e2aed5f0168c116eb21506b0785d296da22d63424abab25587b",
+    "tamiyo-small": "db04d6ed76cdd37e88f3ff3c98431a2fb77d7bcb4eaa8cbbba624842b6ec07ca",
 }
 """The SHA-256 of each controller's file, by name."""
 

@@ -8,7 +8,7 @@ import math
 import os
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ import torch
 from torch import Tensor
 
 from esper.rl.errors import RLError
+from esper.rl.network import Network
 from esper.rl.normalise import Moments
 from esper.rl.ppo import Counters, Learner
+from esper.rl.reuse import Rollout, rollout_in
 
 FORMAT = "esper-learner"
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 1 << 30
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda raw: raw | {"past": []}}
 """From each older version to the next one; an upgrade applies them in turn."""
 READABLE = {bool, int, float, str, type(None), list, tuple, dict, OrderedDict}
 """What may be in a file, beside tensors: these types themselves, not those derived from them."""
@@ -48,6 +50,8 @@ class Checkpoint:
     moments: dict[str, Any]
     counters: dict[str, Any]
     generator: Tensor
+    past: list[Any]
+    """Rollouts that the next update learns from too."""
     extra: dict[str, Any]
     """What the caller stored beside the learner."""
 
@@ -65,6 +69,7 @@ def save_checkpoint(path: Path, learner: Learner, extra: Mapping[str, Any]) -> N
         moments=asdict(learner.moments),
         counters=asdict(learner.counters),
         generator=learner.generator.get_state(),
+        past=[rollout.plain() for rollout in learner.past],
         extra=dict(extra),
     )
     _write(path, {"format": FORMAT, "version": VERSION, **vars(content)})
@@ -96,7 +101,7 @@ def upgrade_checkpoint(path: Path) -> int:
 def export_checkpoint(path: Path, out: Path) -> None:
     """Write the checkpoint without what only the next update needs: a third of the size, and plays the same."""
     checkpoint = load_checkpoint(path)
-    slim = replace(checkpoint, optimiser={**checkpoint.optimiser, "state": {}})
+    slim = replace(checkpoint, optimiser={**checkpoint.optimiser, "state": {}}, past=[])
     try:
         _write(out, {"format": FORMAT, "version": VERSION, **vars(slim)})
     except OSError as error:
@@ -113,12 +118,24 @@ def restore(checkpoint: Checkpoint, learner: Learner) -> None:
     require_same_weights(checkpoint.weights, network.state_dict())
     _require_same_optimiser(checkpoint.optimiser, learner.optimizer)
     generator = generator_in(checkpoint.generator)
+    past = _past_in(checkpoint.past[: learner.config.reuse - 1], network)
     network.load_state_dict(checkpoint.weights)
     groups = learner.optimizer.state_dict()["param_groups"]
     learner.optimizer.load_state_dict({"state": _copied(checkpoint.optimiser["state"]), "param_groups": groups})
     learner.moments = Moments(**checkpoint.moments)
     learner.counters = Counters(**checkpoint.counters)
     learner.generator = generator
+    learner.past = past
+
+
+def _past_in(saved: Sequence[Any], network: Network) -> tuple[Rollout, ...]:
+    try:
+        return tuple(rollout_in(each, network) for each in saved)
+    except Exception as error:  # tensors of the wrong kind can make a network stumble in any way
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadCheckpoint(
+            f"the rollouts in the checkpoint are not those of this network ({reason}); use another checkpoint"
+        ) from None
 
 
 def generator_in(state: Tensor) -> torch.Generator:
@@ -257,7 +274,8 @@ def _require_bounded(path: Path) -> None:
 
 
 def _parsed(path: Path, raw: Mapping[str, Any]) -> Checkpoint:
-    kinds = {name: Tensor if name == "generator" else dict for name in Checkpoint.__dataclass_fields__}
+    other: dict[str, type] = {"generator": Tensor, "past": list}
+    kinds = {name: other.get(name, dict) for name in Checkpoint.__dataclass_fields__}
     for name, kind in kinds.items():
         if not isinstance(raw.get(name), kind):
             raise BadCheckpoint(f"{path} has no proper '{name}'; it is damaged, or was not written by this program")

@@ -19,6 +19,8 @@ class PPOConfig:
     """Passes over the experience. Each replays whole rows from their stored states, which is right for memory."""
     minibatches: int = 4
     """Parts of the rows, whole, per pass."""
+    reuse: int = 1
+    """Updates that learn from a rollout: its own and the next ones. 1 forgets it at once."""
     learning_rate: float = 3e-3
     final_learning_rate: float = 3e-4
     """Reached at the end of training, on a straight line."""
@@ -47,7 +49,7 @@ class PPOConfig:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not low <= value <= high:
                 raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
-        for name in ("epochs", "minibatches"):
+        for name in ("epochs", "minibatches", "reuse"):
             if getattr(self, name) < 1:
                 raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
         for head, weight in self.head_entropy.items():

@@ -40,13 +40,14 @@ def bellman_errors(
 
 
 def normalised(values: Tensor, valid: Tensor) -> Tensor:
-    """Mean 0 and deviation 1 over the valid entries; padding stays 0. One value, or none, becomes 0.
+    """Mean 0 and deviation 1 over the valid entries of rows and steps, for each further axis of `valid` on its own.
 
-    Values that differ by no more than rounding stay near 0: the deviation counts as at least 1e-5 of their size.
+    The others become 0, as does one value alone. Values that differ by no more than rounding stay near 0: the deviation
+    counts as at least 1e-5 of their size.
     """
-    count = valid.sum().clamp(min=1)
-    centred = (values - (values * valid).sum() / count) * valid
-    size, deviation = (((part * valid).square().sum() / count).sqrt() for part in (values, centred))
+    count = valid.sum(dim=(0, 1)).clamp(min=1)
+    centred = (values - (values * valid).sum(dim=(0, 1)) / count) * valid
+    size, deviation = (((part * valid).square().sum(dim=(0, 1)) / count).sqrt() for part in (values, centred))
     return centred / torch.maximum(deviation, 1e-5 * size).clamp(min=1e-8)
 
 
@@ -55,7 +56,7 @@ def normalised_by_group(values: Tensor, valid: Tensor, groups: Sequence[int]) ->
 
     Rows of several tasks then teach alike, however much is to be won in each.
     """
-    result = torch.zeros_like(values)
+    result = torch.zeros(valid.shape, dtype=values.dtype, device=values.device)
     for group in dict.fromkeys(groups):
         rows = torch.tensor([row for row, own in enumerate(groups) if own == group], device=values.device)
         result[rows] = normalised(values[rows], valid[rows])

@@ -12,10 +12,10 @@ from esper.rl.sequences import Sequences
 
 
 class Targets(NamedTuple):
-    """What a rollout says the policy and the critic should have done, (B, T)."""
+    """What experience says the policy and the critic should have done, (B, T)."""
 
     advantages: Tensor
-    """Mean 0 and deviation 1 over the steps that had a choice."""
+    """(B, T, heads): mean 0 and deviation 1 over the steps where the head was free, times what the choice counts."""
     returns: Tensor
     values: Tensor
     """What the critic said when the steps were made, on its present scale."""
@@ -44,17 +44,18 @@ def ppo_loss(
     """Clipped surrogate over (B, T) steps and H heads.
 
     `old.free` marks the heads that were used and had a choice; the others neither move the ratio nor earn entropy.
-    Each head has a surrogate of its own under the step's advantage; they are summed over heads and averaged over the
-    steps that had a choice. Errors of the critic are measured in deviations of the return.
+    Each head has a surrogate of its own, averaged over the steps where it was free as its entropy is: a head that is
+    seldom used learns as fast as one that is used in every step, and the entropy bonus weighs the same against both.
+    Errors of the critic are measured in deviations of the return.
     """
     free = old.free & old.valid.unsqueeze(-1)
     deciding = free.any(dim=-1).sum().clamp(min=1)
     log_ratio = (new.log_probs - old.log_probs).masked_fill(~free, 0.0)
     ratio = log_ratio.exp()
-    gain = targets.advantages.unsqueeze(-1)
+    gain = targets.advantages
     surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - config.clip, 1 + config.clip) * gain)
-    policy = -surrogate.masked_fill(~free, 0.0).sum() / deciding
     choices = free.sum(dim=(0, 1))
+    policy = -(surrogate.masked_fill(~free, 0.0).sum(dim=(0, 1)) / choices.clamp(min=1)).sum()
     entropy = new.entropy.masked_fill(~free, 0.0).sum(dim=(0, 1)) / choices.clamp(min=1)
     value = value_loss(new.values, old.valid, targets, deviation, config.value_clip)
     total = policy + config.value_weight * value - (entropy_weights * entropy).sum()

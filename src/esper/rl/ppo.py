@@ -20,6 +20,7 @@ from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.metrics import UpdateMetrics, measure
 from esper.rl.network import Network
 from esper.rl.normalise import Moments
+from esper.rl.reuse import Experience, Rollout, recalled
 from esper.rl.sequences import Sequences
 
 Replay = Callable[[Network, Sequences, float], Replayed]
@@ -48,6 +49,8 @@ class Learner:
         config.require_heads(network.heads)
         self.network, self.config = network, config
         self.counters, self.moments = Counters(), Moments()
+        self.past: tuple[Rollout, ...] = ()
+        """Earlier rollouts that the next update learns from too, the newest first."""
         self.generator = torch.Generator().manual_seed(seed)
         self.optimizer = torch.optim.AdamW(_groups(network, config.weight_decay), lr=config.learning_rate, eps=1e-5)
         self._replay: Replay = _compiled() if compile else replay
@@ -59,21 +62,24 @@ class Learner:
         groups: Sequence[int] | None = None,
         probe: Probe | None = None,
     ) -> UpdateMetrics:
-        """Learn from one rollout; `progress` from 0 to 1 anneals learning rate and entropy.
+        """Learn from a rollout and the ones before it; `progress` from 0 to 1 anneals learning rate and entropy.
 
         `groups` has a number for every row: advantages are compared among rows of the same number only. `probe` is
-        shown the network after every backward pass, with its gradients before clipping.
+        shown the network after every backward pass, with its gradients before clipping. Metrics of returns and values
+        are of the newest rollout alone.
         Each step asks the device one question, whether it may be taken: it may not when the policy has moved by more
         than the target already, or when the gradient is not finite. All metrics leave the device together at the end.
         """
         sequences.check(len(self.network.heads))
         config, parameters = self.config, list(self.network.parameters())
-        targets = self._targets(sequences, groups)
+        newest = Rollout(sequences, tuple(groups or [0] * sequences.rows))
+        experience = recalled(self.network, newest, self.past, config.exploration)
+        targets = self._targets(experience)
         weights = sequences.rewards.new_tensor(config.entropy_weights(self.network.heads, progress))
         for group in self.optimizer.param_groups:
             group["lr"] = config.learning_rate_at(progress)
         losses, norms, stopped, steps, skipped = [], [], False, 0, 0
-        for batch, aims in self._minibatches(sequences, targets):
+        for batch, aims in self._minibatches(experience.sequences, targets):
             new = self._replay(self.network, batch, config.exploration)
             loss = ppo_loss(new, batch, aims, weights, self.network.critic.deviation, config)
             self.optimizer.zero_grad()
@@ -94,14 +100,18 @@ class Learner:
             else:
                 skipped += 1
         taken = stopped, steps, skipped
-        metrics = measure(self.network.heads, sequences, targets, losses, norms, taken, config.discount)
+        fresh = slice(sequences.rows), slice(sequences.rewards.shape[1])
+        own = Targets(*(part[fresh] for part in targets))
+        metrics = measure(self.network.heads, sequences, own, losses, norms, taken, config.discount)
+        self.past = (newest.copied(), *self.past)[: config.reuse - 1]
         self.counters.updates += 1
         self.counters.optimiser_steps += metrics.optimiser_steps
         self.counters.environment_steps += metrics.steps
         return metrics
 
-    def _targets(self, sequences: Sequences, groups: Sequence[int] | None = None) -> Targets:
-        """Advantages and returns; the scale of returns takes in the rollout, and learned predictions do not move."""
+    def _targets(self, experience: Experience) -> Targets:
+        """Advantages and returns; the scale of returns takes in the rows, and learned predictions do not move."""
+        sequences = experience.sequences
         raw = advantages(*sequences.course(), self.config.discount, self.config.smoothing)
         returns = raw + sequences.values
         learned = self.moments.count > 0
@@ -109,9 +119,9 @@ class Learner:
         self.network.critic.rescale(self.moments.mean, self.moments.deviation, keep=learned)
         # The first scale moves all predictions, so what was said moves along: value clipping starts from there.
         said = sequences.values if learned else self.moments.mean + self.moments.deviation * sequences.values
-        together = [0] * sequences.rows if groups is None else groups
-        deciding = sequences.free.any(dim=-1) & sequences.valid
-        return Targets(normalised_by_group(raw, deciding, together), returns, said)
+        free = sequences.free & sequences.valid.unsqueeze(-1)
+        gains = normalised_by_group(raw.unsqueeze(-1), free, experience.groups)
+        return Targets(gains * experience.worth, returns, said)
 
     def _minibatches(self, sequences: Sequences, targets: Targets) -> Iterator[tuple[Sequences, Targets]]:
         """Whole rows, in a new order for each pass."""

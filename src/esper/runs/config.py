@@ -67,13 +67,14 @@ class TrainConfig:
         default_factory=lambda: PPOConfig(
             discount=1.0,
             smoothing=0.95,
-            epochs=10,
-            minibatches=2,
+            epochs=5,
+            minibatches=8,
+            reuse=8,
             learning_rate=1e-3,
             final_learning_rate=3e-4,
-            entropy_weight=0.02,
+            entropy_weight=0.01,
             final_entropy_weight=0.002,
-            target_kl=0.03,
+            target_kl=0.08,
             max_gradient_norm=0.5,
             exploration=0.05,
         )
