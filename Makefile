@@ -19,13 +19,13 @@ exam: $(VENV)/.has-demo
 	$(BIN)/esper exam --task spirals --out out/exam/spirals \
 	  --policy none random heuristic $(TAMIYO) scratch:$(TAMIYO) widened:$(TAMIYO)
 
-# Needs Fashion-MNIST and CIFAR-10: downloaded, or DATA=directory. About 20 minutes on 2 cores.
+# Needs Fashion-MNIST and CIFAR-10: downloaded, or DATA=directory. About 40 minutes on 2 cores.
 DATA ?=
 exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data
 	$(BIN)/esper exam --task fashion-pointwise --out out/exam/fashion-pointwise --data-dir "$(DATA)" \
 	  --policy none heuristic $(TAMIYO)
 	$(BIN)/esper exam --task exams/cifar10-small.toml --out out/exam/cifar10-small --data-dir "$(DATA)" \
-	  --policy none heuristic $(TAMIYO) --seeds 10
+	  --policy none heuristic $(TAMIYO)
 
 train-tamiyo: $(VENV)/.has-demo
 	$(BIN)/esper train --config exams/tamiyo-small.toml --out out/tamiyo-small
