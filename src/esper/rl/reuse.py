@@ -33,10 +33,7 @@ class Rollout(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """As dictionaries, lists and tensors, for a file."""
-        parts = self.sequences._asdict()
-        return {**parts, "observation": dict(parts["observation"]), "state": list(parts["state"])} | {
-            "groups": list(self.groups)
-        }
+        return self.sequences._asdict() | {"state": list(self.sequences.state), "groups": list(self.groups)}
 
 
 def rollout_in(plain: Mapping[str, Any], network: Network) -> Rollout:
