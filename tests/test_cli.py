@@ -298,3 +298,11 @@ def test_a_fresh_process_exits_2_without_a_traceback_and_without_optional_librar
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "UnknownTask" in done.stderr
+
+
+def test_the_package_can_be_run_as_a_module():
+    ended = subprocess.run([sys.executable, "-m", "esper", "tasks"], capture_output=True, text=True, check=True)
+    assert "digits-pointwise" in ended.stdout
+    refused = subprocess.run([sys.executable, "-m", "esper", "grow"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "Traceback" not in refused.stderr

@@ -458,6 +458,3 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "tasks": _tasks,
     "checkpoint": _checkpoint,
 }
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,22 +16,24 @@ from esper.rl import (
     Observation,
     Resolve,
     State,
+    Typical,
     act,
     load_checkpoint,
     require_same_schema,
     require_same_weights,
-    sample,
 )
 
 LASTING = (Op.GERMINATE, Op.PRUNE)
 """The ops that decide which seeds there are. Drawn anew in every epoch, sooner or later one of them always comes."""
+PERSISTENCE = 0.95
+"""How long such a decision stands, unless a run says otherwise."""
 
 
 class Mind(NamedTuple):
     """What a network remembers, and what it has made up its mind about."""
 
     memory: State
-    resolve: Resolve
+    course: Resolve | Typical
 
 
 class Learned:
@@ -59,10 +62,11 @@ class Learned:
 
     def start(self, codec: ActionCodec) -> Mind:
         """No memories yet, and nothing decided."""
-        return Mind(self.network.memory.start(1), Resolve(LASTING, self.persistence))
+        course = Typical(Op.WAIT, LASTING) if self.greedy else Resolve(LASTING, self.persistence)
+        return Mind(self.network.memory.start(1), course)
 
     def act(self, observation: Arrays, state: Mind, generator: torch.Generator) -> tuple[Decision, Mind]:
-        resolve = copy.copy(state.resolve)
+        course = copy.copy(state.course)
         acted = act(
             self.network,
             tensors(observation),
@@ -70,9 +74,9 @@ class Learned:
             torch.zeros(1, dtype=torch.bool),
             None if self.greedy else generator,
             0.0 if self.greedy else self.exploration,
-            resolve.draw if self.persistence else sample,
+            course.draw if isinstance(course, Typical) else partial(course.draw, generator=generator),
         )
-        return Decision(tuple(acted.choices[0].tolist()), acted), Mind(acted.state, resolve)
+        return Decision(tuple(acted.choices[0].tolist()), acted), Mind(acted.state, course)
 
 
 def load_network(path: Path, fields: ObservationFields) -> ControllerNetwork:

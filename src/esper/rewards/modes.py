@@ -22,6 +22,7 @@ class Mode(StrEnum):
     LOSS = "loss"
     TWIN = "twin"
     SOLO = "solo"
+    FRUGAL = "frugal"
 
 
 TERMS_OF: dict[Mode, tuple[TermName, ...]] = {
@@ -50,6 +51,7 @@ TERMS_OF: dict[Mode, tuple[TermName, ...]] = {
     Mode.LOSS: (TermName.LOSS_GAIN, TermName.RENT, TermName.TERMINATION),
     Mode.TWIN: (TermName.GAIN_OVER_TWIN, TermName.RENT, TermName.TERMINATION),
     Mode.SOLO: (TermName.ACCURACY, TermName.RENT, TermName.TERMINATION),
+    Mode.FRUGAL: (TermName.ACCURACY, TermName.RENT, TermName.INTERVENTION_COST, TermName.TERMINATION),
 }
 
 

@@ -26,7 +26,7 @@ from esper.rl.metrics import HeadMetrics, UpdateMetrics
 from esper.rl.network import Critic, Encoded, Network, Observation, VectorConfig, VectorNetwork, orthogonal, pin
 from esper.rl.normalise import Moments
 from esper.rl.ppo import Counters, Learner
-from esper.rl.resolve import Resolve
+from esper.rl.resolve import Resolve, Typical
 from esper.rl.sequences import Buffer, Sequences, join
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "State",
     "StepRatio",
     "Targets",
+    "Typical",
     "UnsupportedSpace",
     "UpdateMetrics",
     "VectorConfig",

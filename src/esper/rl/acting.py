@@ -11,7 +11,7 @@ from esper.rl.memory import State
 from esper.rl.network import Encoded, Network, Observation
 from esper.rl.sequences import Sequences
 
-Draw = Callable[[Tensor, torch.Generator], Tensor]
+Draw = Callable[[Tensor], Tensor]
 
 
 class Acted(NamedTuple):
@@ -43,11 +43,11 @@ def act(
     starts: Tensor,
     generator: torch.Generator | None,
     exploration: float = 0.0,
-    draw_first: Draw = sample,
+    draw_first: Draw | None = None,
 ) -> Acted:
     """One decision for each of B rows; without a generator the likeliest one. Observations are (B, ...).
 
-    `draw_first` draws the choices of the first level from their log-probabilities.
+    `draw_first` draws the choices of the first level from their log-probabilities, in place of both rules.
     """
     observation = {name: value.unsqueeze(1) for name, value in observation.items()}
     encoded = network.encode(observation, state, starts.unsqueeze(1))
@@ -58,13 +58,16 @@ def act(
         logits, mask = network.logits(encoded, observation, level, choices)
         require_choice(mask)
         distribution = log_probabilities(logits, mask, exploration)
-        draw = sample if level else draw_first
-        choice = distribution.argmax(dim=-1) if generator is None else draw(distribution, generator)
+        choice = draw_first(distribution) if draw_first and level == 0 else _drawn(distribution, generator)
         choices[..., heads], log_probs[..., heads] = choice, chosen(distribution, choice)
         free[..., heads] = mask.sum(dim=-1) > 1
         distributions.append(distribution.squeeze(1))
     values = encoded.values.squeeze(1)
     return Acted(choices.squeeze(1), log_probs.squeeze(1), free.squeeze(1), values, encoded.state, tuple(distributions))
+
+
+def _drawn(distribution: Tensor, generator: torch.Generator | None) -> Tensor:
+    return distribution.argmax(dim=-1) if generator is None else sample(distribution, generator)
 
 
 @torch.inference_mode()

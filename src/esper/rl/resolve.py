@@ -47,3 +47,34 @@ class Resolve:
         if self.numbers is None or float(torch.rand((), generator=generator)) >= self.persistence:
             self.numbers = tuple(torch.rand(len(self.lasting), generator=generator).tolist())
         return self.numbers
+
+
+@dataclass
+class Typical:
+    """The likeliest course of an episode, where the likeliest choice of each step would only be the likeliest step.
+
+    Who finishes something with probability 0.3 in every step has finished it after two steps more likely than not, yet
+    in no step is finishing the likeliest choice. Here a choice is made when by now it would have been made with a
+    probability above one half: lasting choices, which are decided once, in steps where the policy is that sure; the
+    others when the chances of the steps since they were last made, or last became legal, have added up to it.
+    """
+
+    rest: int
+    """The choice that leaves everything as it is: made when nothing else is due."""
+    lasting: tuple[int, ...]
+    undone: tuple[float, ...] = ()
+    """For each choice, the chance that it would not have been made by now."""
+
+    def draw(self, log_probs: Tensor) -> Tensor:
+        """The choice for the log-probabilities of one row, (..., choices) with leading axes of size 1."""
+        probabilities = log_probs.exp().flatten().tolist()
+        before = self.undone or (1.0,) * len(probabilities)
+        undone = [
+            1.0 - p if p == 0.0 or choice in self.lasting else left * (1.0 - p)
+            for choice, (p, left) in enumerate(zip(probabilities, before, strict=True))
+        ]
+        undone[self.rest] = 0.5 if probabilities[self.rest] else 1.0
+        made = min(range(len(undone)), key=undone.__getitem__)
+        undone[made] = 1.0
+        self.undone = tuple(undone)
+        return torch.full(log_probs.shape[:-1], made)

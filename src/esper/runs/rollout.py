@@ -85,7 +85,7 @@ class Game:
 
 
 LEARNED = ("learned", "greedy")
-"""The run's own network: drawn as in training, or its likeliest choices."""
+"""The run's own network: drawn as in training, or its likeliest course."""
 
 
 class Player:
