@@ -1,6 +1,7 @@
-"""What is there to find on a task: every structure of one or two seeds, planted in the first epoch.
+"""What is there to find on a task: every structure of a few seeds, planted in the first epoch.
 
-    python benchmarks/structures.py --out out/structures.csv      # about 15 minutes on 2 cores
+    python benchmarks/structures.py --out out/structures.csv      # all of one or two seeds: 17 minutes on 2 cores
+    python benchmarks/structures.py --most-seeds 3 --most-parameters 524 --out out/small.csv
 
 Every structure is played on a search seed, the better ones on more (successive halving), and those that are left on
 comparison seeds, which nothing was chosen on; the evaluation split throughout. So the last rung says what the best
@@ -16,9 +17,10 @@ from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean, stdev
 
-from esper.contracts import Style
+from esper.contracts import SlotSnapshot, Style
 from esper.controller import Schedule, ScheduledSeed
 from esper.environment import DEFAULT_TASK
+from esper.growth import find_blueprint
 from esper.runs import Played, Purpose, TrainConfig
 from esper.runs.backends import Backend, make_backend
 from esper.runs.exam.sitting import Examiner, TrialJob
@@ -56,31 +58,34 @@ def main() -> None:
     """Play the rungs and print the last one."""
     parser = argparse.ArgumentParser(description="What is the best fixed structure worth?")
     parser.add_argument("--task", default=DEFAULT_TASK)
+    parser.add_argument("--most-seeds", type=int, default=2)
+    parser.add_argument("--most-parameters", type=float, default=math.inf, help="of all seeds (default: no limit)")
     parser.add_argument("--out", type=Path, default=Path("out/structures.csv"))
     given = parser.parse_args()
     game = TrainConfig(task=(given.task,), reward="solo").game()
     env = game.build_env(given.task)
-    observation, _ = env.reset(seed=SEARCH_SEEDS[0])
-    fits = {
-        (slot, blueprint)
-        for place, slot in enumerate(env.codec.slots)
-        for index, blueprint in enumerate(env.codec.blueprints)
-        if observation["mask_slot_blueprint"][place][index]
-    }
+    env.reset(seed=SEARCH_SEEDS[0])
+    assert env.episode is not None
+    candidates = list(structures(env.episode.snapshot.slots, given.most_seeds, given.most_parameters))
     with make_backend("process", game, 0, player=Examiner) as backend:
-        rows = climb(backend, given.task, sorted(structures(env.codec.slots, fits)))
+        rows = climb(backend, given.task, candidates)
     write_rows(given.out, rows)
     for row in rows[-FINALISTS * len(STYLES) :]:
         print(f"{row.structure:50} {row.style:12} {row.accuracy:.3f} x{row.growth:.2f} score {row.score:.4f}")
 
 
-def structures(slots: Sequence[str], fits: set[tuple[str, str]]) -> Iterator[Structure]:
-    """All of one or two seeds."""
-    places = [[each for each in sorted(fits) if each[0] == slot] for slot in slots]
-    for one in places:
-        yield from ((each,) for each in one)
-    for first, second in combinations(places, 2):
-        yield from product(first, second)
+def structures(slots: Sequence[SlotSnapshot], most_seeds: int, most_parameters: float) -> Iterator[Structure]:
+    """All of at most so many seeds with at most so many parameters together."""
+    for count in range(1, most_seeds + 1):
+        for places in combinations(slots, count):
+            for names in product(*(slot.blueprints for slot in places)):
+                if sum(map(parameters, places, names)) <= most_parameters:
+                    yield tuple((slot.slot, name) for slot, name in zip(places, names, strict=True))
+
+
+def parameters(slot: SlotSnapshot, blueprint: str) -> int:
+    """Of a seed of that kind in that slot."""
+    return find_blueprint(blueprint, slot.topology).parameters(slot.channels)
 
 
 def climb(backend: Backend, task: str, candidates: Sequence[Structure]) -> list[Row]:
