@@ -2,14 +2,13 @@
 
 from esper.controller.controls import NoGrowth, RandomLegal
 from esper.controller.heuristic import Heuristic, HeuristicConfig, HeuristicState, InvalidHeuristic, MissingFeature
-from esper.controller.learned import PERSISTENCE, Learned, load_network, tensors
+from esper.controller.learned import Learned, load_network, tensors
 from esper.controller.network import ControllerNetwork, InvalidNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision, Policy, decision_for, legal_ops
 from esper.controller.schedule import BadSchedule, Schedule, ScheduledSeed, load_schedule, random_schedule
 from esper.controller.shipped import SHIPPED, DamagedController, shipped_file
 
 __all__ = [
-    "PERSISTENCE",
     "SHIPPED",
     "Arrays",
     "BadSchedule",

@@ -13,6 +13,7 @@ from esper.controller.network import ControllerNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision
 from esper.rl import (
     BadCheckpoint,
+    Draw,
     Observation,
     Resolve,
     State,
@@ -25,8 +26,6 @@ from esper.rl import (
 
 LASTING = (Op.GERMINATE, Op.PRUNE)
 """The ops that decide which seeds there are. Drawn anew in every epoch, sooner or later one of them always comes."""
-PERSISTENCE = 0.95
-"""How long such a decision stands, unless a run says otherwise."""
 
 
 class Mind(NamedTuple):
@@ -74,9 +73,15 @@ class Learned:
             torch.zeros(1, dtype=torch.bool),
             None if self.greedy else generator,
             0.0 if self.greedy else self.exploration,
-            course.draw if isinstance(course, Typical) else partial(course.draw, generator=generator),
+            self._draw_op(course, generator),
         )
         return Decision(tuple(acted.choices[0].tolist()), acted), Mind(acted.state, course)
+
+    def _draw_op(self, course: Resolve | Typical, generator: torch.Generator) -> Draw | None:
+        """None to draw ops as everything else is drawn."""
+        if isinstance(course, Typical):
+            return course.draw
+        return partial(course.draw, generator=generator) if self.persistence else None
 
 
 def load_network(path: Path, fields: ObservationFields) -> ControllerNetwork:

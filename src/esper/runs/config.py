@@ -9,7 +9,7 @@ import dacite
 import tomli_w
 
 from esper.contracts import BadToml, EsperError, Head, nearest, read_toml
-from esper.controller import PERSISTENCE, NetworkConfig
+from esper.controller import NetworkConfig
 from esper.environment import DEFAULT_TASK, Compute, find_task
 from esper.rewards import RewardConfig, find_mode
 from esper.rl import PPOConfig, RLError
@@ -61,7 +61,7 @@ class TrainConfig:
     """Profile an update and an episode of an early round; what takes the time is then in profile/."""
     bootstrap_at_horizon: bool = False
     """Expect rewards beyond the horizon. Right only for rewards that do not settle everything at the end."""
-    persistence: float = PERSISTENCE
+    persistence: float = 0.95
     """Probability that a decision not to germinate, or not to prune, stands for another epoch; 0 draws anew."""
     ppo: PPOConfig = field(
         default_factory=lambda: PPOConfig(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from esper.contracts import EsperError, nearest
 from esper.controller import (
-    PERSISTENCE,
     SHIPPED,
     Heuristic,
     Learned,
@@ -36,7 +35,7 @@ class UnknownPolicy(EsperError):
 def find_policy(spec: str) -> Policy:
     """A control by name, `schedule:FILE`, or a controller: a shipped one, that of a run directory, a checkpoint file.
 
-    Controllers play their likeliest course; `sampled:CONTROLLER` draws it as in training, without exploration.
+    Controllers play their likeliest course; `sampled:CONTROLLER` draws every choice anew.
     """
     if spec in CONTROLS:
         return CONTROLS[spec]()
@@ -46,8 +45,7 @@ def find_policy(spec: str) -> Policy:
         raise UnknownPolicy(f"no policy '{spec}'; {nearest(spec, known)}, where RUN is a run with a best checkpoint")
     if spec.startswith(SCHEDULE):
         return load_schedule(file)
-    greedy = not spec.startswith(SAMPLED)
-    return Learned(load_network(file, FIELDS), greedy, persistence=PERSISTENCE, name=spec)
+    return Learned(load_network(file, FIELDS), greedy=not spec.startswith(SAMPLED), name=spec)
 
 
 def file_of(spec: str) -> Path | None:
