@@ -8,7 +8,6 @@ is the final topology trained for the same epochs, the bar that growth is measur
 """
 
 import argparse
-import csv
 import multiprocessing
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from scipy.stats import bootstrap
+from table import write_csv
 
 from esper.contracts import Stage, Style, Tempo
 from esper.controller import NoGrowth, Policy, Schedule, ScheduledSeed
@@ -102,11 +102,8 @@ def main() -> None:
     ]
     with multiprocessing.get_context("spawn").Pool(initializer=partial(torch.set_num_threads, 1)) as pool:
         results = dict(zip(trials, pool.imap(accuracy, trials), strict=True))
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    with given.out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["task", "lever", "seed", "accuracy"])
-        writer.writerows([*trial, f"{found:.4f}"] for trial, found in results.items())
+    rows = ([*trial, f"{found:.4f}"] for trial, found in results.items())
+    write_csv(given.out, ["task", "lever", "seed", "accuracy"], rows)
     for task in STRUCTURES:
         for lever in LEVERS:
             print(line(task, lever, {trial: found for trial, found in results.items() if trial[0] == task}))

@@ -14,7 +14,6 @@ alpha 0, `jump` what blending the seed at once would change then, `worst` the wo
 """
 
 import argparse
-import csv
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
+from table import write_csv
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -214,15 +214,11 @@ def table(values: Numbers) -> Iterator[str]:
             yield f"| {task} | {name.replace('_', ' ')} | {straight.mean():.3f} | {shadow.mean():.3f} | {compared} |"
 
 
-def write_csv(path: Path, pairs: list[Pair], values: list[Numbers]) -> None:
+def csv_rows(pairs: list[Pair], values: list[Numbers]) -> Iterator[list[object]]:
     """One row per episode."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*Pair._fields, "isolation", *COLUMNS])
-        for pair, both in zip(pairs, values, strict=True):
-            for isolation, row in zip(Isolation, both, strict=True):
-                writer.writerow([*pair, isolation.value, *row.round(5)])
+    for pair, both in zip(pairs, values, strict=True):
+        for isolation, row in zip(Isolation, both, strict=True):
+            yield [*pair, isolation.value, *row.round(5)]
 
 
 def main() -> None:
@@ -240,7 +236,7 @@ def main() -> None:
     ]
     with multiprocessing.get_context("spawn").Pool(2, torch.set_num_threads, (1,)) as pool:
         values = pool.map(play_pair, pairs, chunksize=1)
-    write_csv(given.out, pairs, values)
+    write_csv(given.out, [*Pair._fields, "isolation", *COLUMNS], csv_rows(pairs, values))
     by_seed = np.stack(values).reshape(len(TASKS), given.seeds, -1, len(Isolation), len(COLUMNS))
     print("\n".join(table(by_seed.mean(axis=2))))
 

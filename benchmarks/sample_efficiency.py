@@ -13,13 +13,13 @@ be wrong.
 """
 
 import argparse
-import csv
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console
+from table import write_csv
 
 from esper.controller import Schedule, ScheduledSeed
 from esper.environment import DEFAULT_TASK
@@ -98,7 +98,7 @@ def main() -> None:
     for seed in range(given.seeds):
         run = trained(given.out / f"seed-{seed}", seed, max(bars.values()))
         rows.append(row_of(run, seed, (bars["heuristic"], bars[champion]), tuple(others.values()), held_out))
-        write_rows(given.out / "results.csv", rows)
+        write_csv(given.out / "results.csv", [each.name for each in fields(Row)], map(astuple, rows))
         print(rows[-1], flush=True)
 
 
@@ -167,14 +167,6 @@ def row_of(
         accuracy=fmean(each.accuracy for each in played),
         growth=fmean(each.growth for each in played),
     )
-
-
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """As CSV."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [each.name for each in fields(Row)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ fixed structure is worth, without the luck of having been chosen, and whether an
 """
 
 import argparse
-import csv
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean, stdev
+
+from table import write_csv
 
 from esper.contracts import SlotSnapshot, Style
 from esper.controller import Schedule, ScheduledSeed
@@ -69,7 +70,7 @@ def main() -> None:
     candidates = list(structures(env.episode.snapshot.slots, given.most_seeds, given.most_parameters))
     with make_backend("process", game, 0, player=Examiner) as backend:
         rows = climb(backend, given.task, candidates)
-    write_rows(given.out, rows)
+    write_csv(given.out, [each.name for each in fields(Row)], map(astuple, rows))
     for row in rows[-FINALISTS * len(STYLES) :]:
         print(f"{row.structure:50} {row.style:12} {row.accuracy:.3f} x{row.growth:.2f} score {row.score:.4f}")
 
@@ -138,15 +139,6 @@ def row_of(task: str, structure: Structure, style: Style, rung: str, played: Seq
     accuracy, growth = fmean(each.accuracy for each in ended), fmean(each.growth for each in ended)
     deviation = stdev(scores) if len(scores) > 1 else 0.0
     return Row(task, named(structure), style.name.lower(), rung, len(ended), accuracy, growth, fmean(scores), deviation)
-
-
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """As CSV."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [each.name for each in fields(Row)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
 
 
 if __name__ == "__main__":
