@@ -1,6 +1,7 @@
 """Three splits that share nothing, the same in every process, and an error for whatever is missing."""
 
 import random
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -216,6 +217,22 @@ def test_hub_set_leaves_the_global_random_numbers_alone(datasets, tmp_path):
     before = random_states()
     hub(TINY, tmp_path)
     assert random_states() == before
+
+
+def test_a_worker_that_loads_a_hub_set_and_is_killed_leaves_no_semaphore_behind(datasets, tmp_path):
+    """Python says at its end what was left behind; the progress bars of the library share one among processes."""
+    write(datasets, tmp_path / "tiny", {"train": rows(0, 5), "test": rows(100, 2)})
+    program = (
+        "import multiprocessing, os, signal, sys; from pathlib import Path\n"
+        "multiprocessing.set_start_method('forkserver')\n"
+        "from tests.environment.test_data import TINY, hub\n"
+        f"hub(TINY, Path({str(tmp_path)!r})); sys.stdout.write('loaded'); sys.stdout.flush()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    root = Path(__file__).parents[2]
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root)
+    assert ended.stdout == "loaded"
+    assert "leaked" not in ended.stderr
 
 
 GOOD = {"train": rows(0, 5), "test": rows(100, 2)}

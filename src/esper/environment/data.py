@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,8 @@ def _load(source: HubSet, folder: Path | None) -> Any:
         raise MissingLibrary(
             f'{source.repository} is read with the library datasets ({error}); pip install "esper-growth[data]"'
         ) from error
+    # Its progress bars would share a semaphore among processes, which a worker that is ended leaves behind.
+    import_module("tqdm").tqdm.set_lock(RLock())
     try:
         if folder is not None:
             return library.load_dataset(str(folder))
