@@ -35,7 +35,7 @@ BY_HAND = {
     "one conv_heavy": (("block0", "conv_heavy"),),
 }
 """Schedules that germinate these from the first epoch on and advance as fast as the gates allow."""
-CONFIG = TrainConfig(rounds=32, episodes=12, evaluate_every=2, evaluation_episodes=8, keep=1)
+CONFIG = TrainConfig(reward="solo", rounds=32, episodes=12, evaluate_every=2, evaluation_episodes=8, keep=1)
 
 
 class UntilBeaten(Lines):

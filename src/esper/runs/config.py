@@ -33,7 +33,7 @@ class TrainConfig:
     """Episodes per round."""
     seed: int = 0
     """Of the whole run: first weights, episodes, and everything that is drawn."""
-    reward: str = "solo"
+    reward: str = "frugal"
     """Reward mode: shaped, simplified, sparse, minimal, loss, twin, solo or frugal."""
     rent: float = 0.08
     """Accuracy that growing by a factor e must bring to pay."""
