@@ -203,7 +203,7 @@ def test_a_level_of_telemetry_is_given_by_the_word_that_the_documents_use(tmp_pa
 def test_ctrl_c_finishes_the_write_in_progress_and_says_how_to_go_on(tmp_path):
     words = ["train", "--task", tiny_task(tmp_path), "--rounds", "500", "--episodes", "2", "--workers", "2"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "esper.cli", *words, "--out", str(tmp_path / "run")],
+        [sys.executable, "-m", "esper", *words, "--out", str(tmp_path / "run")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -273,7 +273,7 @@ def test_an_exam_that_was_interrupted_exits_130_and_the_same_command_goes_on(tmp
 def test_ctrl_c_ends_an_exam_with_the_way_on_and_rows_that_can_be_read(tmp_path):
     words = ["exam", "--task", tiny_task(tmp_path), "--policy", "none", "random", "--seeds", "9999", "--workers", "2"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "esper.cli", *words, "--out", str(tmp_path / "exam")],
+        [sys.executable, "-m", "esper", *words, "--out", str(tmp_path / "exam")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
