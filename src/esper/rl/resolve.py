@@ -1,4 +1,4 @@
-"""Choices that last: exploration which sees what comes of never doing something.
+"""Choices that last: exploration which sees what comes of never doing something; and play that follows a course.
 
 Who draws anew in every step, and does something with probability 0.2, has done it after twenty steps almost surely. So
 such a policy never sees what leaving it would have brought, and cannot learn to. Here a lasting choice is decided by a
