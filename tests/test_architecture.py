@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "gardener": {"contracts", "growth", "environment", "controller"},
     "dashboard": {"contracts", "telemetry"},
     "cli": BELOW | {"runs", "gardener", "dashboard"},
+    "__main__": {"cli"},
     "__init__": {"growth", "gardener"},
 }
 FILES = sorted(SOURCE.rglob("*.py"))
