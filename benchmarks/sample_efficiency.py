@@ -23,7 +23,7 @@ from table import write_csv
 
 from esper.controller import Schedule, ScheduledSeed
 from esper.environment import DEFAULT_TASK
-from esper.runs import Job, Lines, Purpose, Run, RunDirectory, State, TrainConfig
+from esper.runs import Job, Purpose, RoundLines, Run, RunDirectory, RunState, TrainConfig
 from esper.runs.backends import Backend, make_backend
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS
 from esper.telemetry import EvaluationMade, RunStarted, read_log
@@ -38,7 +38,7 @@ BY_HAND = {
 CONFIG = TrainConfig(reward="solo", rounds=32, episodes=12, evaluate_every=2, evaluation_episodes=8, keep=1)
 
 
-class UntilBeaten(Lines):
+class UntilBeaten(RoundLines):
     """Ends the run when an evaluation is above the bar."""
 
     def __init__(self, bar: float) -> None:
@@ -119,12 +119,12 @@ def trained(path: Path, seed: int, bar: float) -> RunDirectory:
     """The run of that seed."""
     if path.exists():
         found = RunDirectory.open(path)
-        if found.state() is State.FINISHED or any(total > bar for _, _, total in evaluations(found)):
+        if found.state() is RunState.FINISHED or any(total > bar for _, _, total in evaluations(found)):
             return found
         raise SystemExit(f"{path} was stopped in the middle; remove it and start again")
     config, progress = replace(CONFIG, seed=seed), UntilBeaten(bar)
     directory = RunDirectory.create(path, config)
-    if Run(directory, config, progress).start() is State.INTERRUPTED and not progress.beaten:
+    if Run(directory, config, progress).start() is RunState.INTERRUPTED and not progress.beaten:
         raise SystemExit(f"interrupted; remove {path} before you start again")
     return directory
 

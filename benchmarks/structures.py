@@ -24,7 +24,7 @@ from esper.environment import DEFAULT_TASK
 from esper.growth import find_blueprint
 from esper.runs import Played, Purpose, TrainConfig
 from esper.runs.backends import Backend, make_backend
-from esper.runs.exam.sitting import Examiner, TrialJob
+from esper.runs.exam.examiner import Examiner, TrialJob
 from esper.runs.seeds import COMPARISON_SEEDS, SEARCH_SEEDS
 
 RENT = 0.08

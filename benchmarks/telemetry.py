@@ -19,7 +19,7 @@ import torch
 from esper.environment import DEFAULT_TASK
 from esper.rl import Learner, Sequences, join
 from esper.runs import Game, Job, Player, Purpose, TrainConfig
-from esper.runs.loop import new_learner
+from esper.runs.run import new_learner
 from esper.telemetry import EventLog, Level, UpdateExaminer, belongs
 
 

@@ -31,7 +31,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor, nn
 
-from esper.rl import Learner, PPOConfig, Sequences, State, VectorConfig, VectorNetwork, act
+from esper.rl import Learner, MemoryState, PPOConfig, Sequences, VectorConfig, VectorNetwork, act
 
 ROWS, STEPS, INPUTS, SIZE, PASSES = 8, 150, 128, 128, 4
 SIZES = (6, 3, 7, 4, 3, 3, 4, 5)
@@ -210,7 +210,7 @@ def decision(repeats: int) -> float:
     network = VectorNetwork(INPUTS, heads, config=VectorConfig(SIZE, SIZE, SIZE))
     mask = (torch.arange(SHAPE[1]) < torch.tensor(SIZES).unsqueeze(-1)).expand(ROWS, 1, *SHAPE)
     seen = {"vector": torch.randn(ROWS, INPUTS, generator=generator), "mask": mask}
-    state = State(*(torch.zeros(1, ROWS, SIZE) for _ in range(2)))
+    state = MemoryState(*(torch.zeros(1, ROWS, SIZE) for _ in range(2)))
     starts = torch.zeros(ROWS, dtype=torch.bool)
     return interleaved(100 * repeats, lambda: act(network, seen, state, starts, generator))[0]
 

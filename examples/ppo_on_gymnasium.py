@@ -16,7 +16,7 @@ import gymnasium
 import torch
 from numpy.typing import NDArray
 
-from esper.rl import PPO, Progress
+from esper.rl import PPO, LearningProgress
 
 
 class HideVelocity(gymnasium.ObservationWrapper[NDArray[Any], Any, NDArray[Any]]):
@@ -33,7 +33,7 @@ class HideVelocity(gymnasium.ObservationWrapper[NDArray[Any], Any, NDArray[Any]]
         return observation[::2]
 
 
-def show(progress: Progress) -> None:
+def show(progress: LearningProgress) -> None:
     """One line per update in which an episode ended."""
     if progress.returns:
         print(f"step {progress.steps:>7}   mean return while exploring {fmean(progress.returns):7.1f}", flush=True)

@@ -14,8 +14,8 @@ from esper import __version__
 from esper.cli import COMMANDS, main
 from esper.environment import all_tasks, digits
 from esper.environment.data import _read
-from esper.runs import PRESETS, RunDirectory, State, TrainConfig, exam
-from esper.runs.exam.ledger import Ledger
+from esper.runs import PRESETS, RunDirectory, RunState, TrainConfig, exam
+from esper.runs.exam.results import Ledger
 from esper.telemetry import Level
 from tests.runs.worlds import tiny_task
 
@@ -218,7 +218,7 @@ def test_ctrl_c_finishes_the_write_in_progress_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 130, out + err
     assert f"go on with: esper resume {run.path}" in err
     assert "Traceback" not in err
-    assert run.state() is State.INTERRUPTED
+    assert run.state() is RunState.INTERRUPTED
     assert not list(run.checkpoints.glob(".*"))
 
 
@@ -256,7 +256,7 @@ def test_a_quiet_exam_says_nothing_and_leaves_its_report(tmp_path, capsys):
 def test_an_exam_that_was_interrupted_exits_130_and_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
     words = ["exam", "--task", tiny_task(tmp_path), *EXAM, "--out", str(tmp_path / "[/b]exam")]
 
-    class Stopped(exam.Lines):
+    class Stopped(exam.ExamLines):
         def advance(self):
             super().advance()
             if self._title.endswith("search:8"):

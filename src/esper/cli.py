@@ -18,12 +18,12 @@ from esper.contracts import EsperError, nearest
 from esper.environment import DEFAULT_TASK, Task, all_tasks, find_task
 from esper.rl import CHECKPOINT_VERSION, RLError, export_checkpoint, load_checkpoint, upgrade_checkpoint
 from esper.runs import (
-    Lines,
     Panel,
     Quiet,
+    RoundLines,
     Run,
     RunDirectory,
-    State,
+    RunState,
     TrainConfig,
     comparison_table,
     draw_run,
@@ -39,7 +39,7 @@ from esper.telemetry import Level
 from esper.telemetry.query import query
 
 DONE, UNWELL, USER_ERROR, HALTED, INTERRUPTED = 0, 1, 2, 3, 130
-EXIT_CODES = {State.FINISHED: DONE, State.INTERRUPTED: INTERRUPTED, State.HALTED: HALTED}
+EXIT_CODES = {RunState.FINISHED: DONE, RunState.INTERRUPTED: INTERRUPTED, RunState.HALTED: HALTED}
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -149,7 +149,7 @@ def _resume(argv: list[str]) -> int:
     directory = RunDirectory.open(path)
     config = directory.config()
     config.check()
-    if directory.state() is State.FINISHED:
+    if directory.state() is RunState.FINISHED:
         out.print(f"{path} is finished: all {config.rounds} rounds are done. 'esper show {path}' shows it.")
         return DONE
     return _finish(directory, config, quiet, resume=True)
@@ -157,7 +157,7 @@ def _resume(argv: list[str]) -> int:
 
 def _finish(directory: RunDirectory, config: TrainConfig, quiet: bool, resume: bool) -> int:
     """Train to the end and say how it went and what to do next."""
-    progress = Quiet(err) if quiet else Panel(out) if out.is_terminal else Lines(out)
+    progress = Quiet(err) if quiet else Panel(out) if out.is_terminal else RoundLines(out)
     run = Run(directory, config, progress)
     try:
         state = run.resume() if resume else run.start()
@@ -165,16 +165,16 @@ def _finish(directory: RunDirectory, config: TrainConfig, quiet: bool, resume: b
         if isinstance(progress, Panel):
             progress.close()
     path = directory.path
-    if state is State.FINISHED and not quiet:
+    if state is RunState.FINISHED and not quiet:
         if progress.comparison:
             out.print(comparison_table(progress.comparison))
         picture = path / "summary.png"
         if config.telemetry.level is not Level.OFF and draw_run(directory.events_file, picture):
             out.print(f"picture: {picture}")
         out.print(f"done: {path}\nnext: esper play --policy {path} --task {config.task[0]}", soft_wrap=True)
-    elif state is State.INTERRUPTED:
+    elif state is RunState.INTERRUPTED:
         err.print(f"interrupted after {run.memory.round} rounds; go on with: esper resume {path}", soft_wrap=True)
-    elif state is State.HALTED:
+    elif state is RunState.HALTED:
         reason = directory.status()
         err.print(f"esper: halted: {reason.reason if reason else ''}", soft_wrap=True)
     return EXIT_CODES[state]
@@ -223,11 +223,11 @@ def _exam(argv: list[str]) -> int:
     """compare policies on held-out seeds, with intervals"""
     given = tyro.cli(ExamArguments, args=argv, default=ExamArguments(ExamConfig()), prog="esper exam")
     given.settings.check()
-    watcher = exam.Bars(out) if out.is_terminal and not given.quiet else exam.Lines(out, given.quiet)
-    sitting = exam.Exam(given.settings, given.out, watcher)
+    watcher = exam.ExamBars(out) if out.is_terminal and not given.quiet else exam.ExamLines(out, given.quiet)
+    held = exam.Exam(given.settings, given.out, watcher)
     try:
         with watcher:
-            sitting.hold()
+            held.hold()
     except KeyboardInterrupt:
         err.print(f"interrupted; the same command goes on with what is in {given.out}", markup=False, soft_wrap=True)
         return INTERRUPTED
@@ -289,7 +289,7 @@ def _show(argv: list[str]) -> int:
     out.print(f"{directory.path}: {state.value}" + (f", {status.round} of {status.rounds} rounds" if status else ""))
     if status is not None and status.reason:
         out.print(f"reason: {status.reason}")
-    if state in {State.KILLED, State.INTERRUPTED, State.FAILED}:
+    if state in {RunState.KILLED, RunState.INTERRUPTED, RunState.FAILED}:
         out.print(f"go on with: esper resume {directory.path}", soft_wrap=True)
     settings = directory.config()
     changed = [line for line in settings.to_toml().splitlines() if line not in TrainConfig().to_toml().splitlines()]

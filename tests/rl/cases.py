@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from esper.rl import Buffer, Learner, Network, PPOConfig, Sequences, State, VectorConfig, VectorNetwork, act, join
+from esper.rl import Buffer, Learner, MemoryState, Network, PPOConfig, Sequences, VectorConfig, VectorNetwork, act, join
 from esper.rl.reuse import Experience
-from esper.rl.sequences import PLAIN
+from esper.rl.sequences import ROW_TENSORS
 
 INPUTS = 3
 SIZES = {"op": 3, "slot": 2, "style": 4}
@@ -66,7 +66,7 @@ def rollout(
     buffer = Buffer(rows, steps, example, len(network.heads))
     first = network.memory.start(rows)
     # As after an earlier rollout: the first row goes on with an episode, the others begin one.
-    state = State(*(torch.randn(part.shape, generator=generator).tanh() for part in first))
+    state = MemoryState(*(torch.randn(part.shape, generator=generator).tanh() for part in first))
     starts = torch.arange(rows) > 0
     buffer.begin(state)
     for _ in range(steps):
@@ -108,7 +108,7 @@ def tensors_of(sequences: Sequences) -> dict[str, Tensor]:
     """Every tensor by name."""
     return {
         **sequences.observation,
-        **{name: getattr(sequences, name) for name in PLAIN},
+        **{name: getattr(sequences, name) for name in ROW_TENSORS},
         "hidden": sequences.state.hidden,
         "cell": sequences.state.cell,
     }

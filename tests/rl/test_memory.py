@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from esper.rl import Memory, NoMemory, State, VectorNetwork
+from esper.rl import Memory, MemoryState, NoMemory, VectorNetwork
 
 SIZE, INPUTS = 4, 3
 
 
 def random_state(memory, rows, generator=None):
-    return State(*(torch.randn(part.shape, generator=generator).tanh() for part in memory.start(rows)))
+    return MemoryState(*(torch.randn(part.shape, generator=generator).tanh() for part in memory.start(rows)))
 
 
 def by_hand(memory, inputs, hidden, cell):
@@ -76,17 +76,17 @@ def episode_by_episode(memory, inputs, state, starts):
     """Each row alone, each episode in it in a call of its own, from zeros where it starts."""
     outputs, lasts = [], []
     for row in range(len(inputs)):
-        now = State(*(part[:, row : row + 1] for part in state))
+        now = MemoryState(*(part[:, row : row + 1] for part in state))
         marks = [t for t in range(inputs.shape[1]) if t == 0 or starts[row, t]]
         parts = []
         for begin, end in zip(marks, [*marks[1:], inputs.shape[1]], strict=True):
             now = memory.start(1) if starts[row, begin] else now
             output, last = memory.lstm(inputs[row : row + 1, begin:end], now)
-            now = State(*last)
+            now = MemoryState(*last)
             parts.append(output)
         outputs.append(torch.cat(parts, dim=1))
         lasts.append(now)
-    return torch.cat(outputs), State(*(torch.cat(column, dim=1) for column in zip(*lasts, strict=True)))
+    return torch.cat(outputs), MemoryState(*(torch.cat(column, dim=1) for column in zip(*lasts, strict=True)))
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 2), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 10**6))

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esper.rl import Buffer, BufferFull, Learner, NonFinite, NoSteps, OpenRow, State, WrongShape, join, replay
+from esper.rl import Buffer, BufferFull, Learner, MemoryState, NonFinite, NoSteps, OpenRow, WrongShape, join, replay
 from tests.rl.cases import (
     SIZES,
     STEADY,
@@ -28,7 +28,7 @@ def buffer() -> Buffer:
 
 def fill(room: Buffer, steps: int, level: float = 1.0, ends: bool = False) -> None:
     """Steps in which every number is `level` plus the step's own."""
-    room.begin(State(torch.full((1, ROWS, 5), level), torch.full((1, ROWS, 5), -level)))
+    room.begin(MemoryState(torch.full((1, ROWS, 5), level), torch.full((1, ROWS, 5), -level)))
     for step in range(steps):
         number = level + step
         seen = {name: torch.full((ROWS, *value.shape), number).to(value.dtype) for name, value in EXAMPLE.items()}

@@ -36,7 +36,7 @@ from esper.runs.backends import (
     usable_cores,
 )
 from esper.runs.backends import process as process_module
-from esper.runs.backends.crew import Crew, Ready, Worker, WorkerLost
+from esper.runs.backends.pool import Ready, Worker, WorkerLost, WorkerPool
 from esper.telemetry import EpisodeFinished, WorkerReplaced
 
 TASK = """
@@ -442,7 +442,7 @@ class Distant(Worker):
         pass
 
 
-class DistantCrew(Crew):
+class DistantCrew(WorkerPool):
     def _hire(self) -> Worker:
         self.last = Distant()
         return self.last

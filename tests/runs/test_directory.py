@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from esper.runs import NoRun, RunBusy, RunDirectory, RunExists, State, TrainConfig, Unwritable, find_runs
+from esper.runs import NoRun, RunBusy, RunDirectory, RunExists, RunState, TrainConfig, Unwritable, find_runs
 from esper.runs.directory import status_now, write_whole
 
 
@@ -61,10 +61,10 @@ def test_an_unreadable_status_is_unknown_and_never_an_error(tmp_path, text):
     run = new_run(tmp_path)
     run.status_file.write_text(text)
     assert run.status() is None
-    assert run.state() is State.UNKNOWN
+    assert run.state() is RunState.UNKNOWN
 
 
-@pytest.mark.parametrize("state", [State.FINISHED, State.INTERRUPTED, State.FAILED, State.HALTED])
+@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.INTERRUPTED, RunState.FAILED, RunState.HALTED])
 def test_an_ended_run_says_how(tmp_path, state):
     run = new_run(tmp_path)
     run.write_status(replace(status_now(state, 3, 5), reason="because"))
@@ -74,7 +74,7 @@ def test_an_ended_run_says_how(tmp_path, state):
 
 def hold(path, ready, release):
     with RunDirectory(path).locked():
-        RunDirectory(path).write_status(status_now(State.RUNNING, 1, 5))
+        RunDirectory(path).write_status(status_now(RunState.RUNNING, 1, 5))
         ready.set()
         release.wait(30)
 
@@ -86,12 +86,12 @@ def test_a_live_run_cannot_be_trained_twice_and_a_killed_one_is_told_from_it(tmp
     process = context.Process(target=hold, args=(run.path, ready, release))
     process.start()
     assert ready.wait(60)
-    assert run.state() is State.RUNNING
+    assert run.state() is RunState.RUNNING
     with pytest.raises(RunBusy, match=f"is being trained by process {process.pid}"), run.locked():
         pass
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    assert run.state() is State.KILLED
+    assert run.state() is RunState.KILLED
     with run.locked():
         pass
 

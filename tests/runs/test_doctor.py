@@ -17,7 +17,7 @@ from esper.growth import blueprint
 from esper.rewards import Mode, TermName
 from esper.rewards.modes import TERMS_OF
 from esper.rl import NonFinite, load_checkpoint
-from esper.runs import Quiet, Run, RunDirectory, State
+from esper.runs import Quiet, Run, RunDirectory, RunState
 from esper.runs.directory import status_now
 from esper.runs.doctor import diagnose
 from esper.telemetry import (
@@ -93,7 +93,7 @@ def test_gradients_that_grow_are_told_as_drift_although_they_are_clipped(tmp_pat
     directory, run = prepared(tmp_path, rounds=5, anomalies=AnomalyConfig(gradient_warmup=2))
     weight = run.learner.network.op_head.weight
     weight.register_hook(lambda gradient: gradient * 10 ** (4 * (run.memory.round >= 3)))
-    assert run.start() is State.FINISHED
+    assert run.start() is RunState.FINISHED
     (drift,) = [each for each in anomalies(directory) if each.event.kind == "gradient_drift"]
     assert drift.round == 3
     assert "gradient_drift since round 4: the gradient norm before clipping is" in said_by_doctor(directory)
@@ -149,7 +149,7 @@ def test_a_head_with_a_weight_that_is_not_a_number_fails_with_the_doctors_word(t
 def test_gradients_that_are_not_finite_are_told_from_the_first_one_on(tmp_path):
     directory, run = prepared(tmp_path, rounds=9)
     run.learner.network.op_head.weight.register_hook(lambda gradient: gradient * float("nan"))
-    assert run.start() is State.HALTED
+    assert run.start() is RunState.HALTED
     (raised,) = anomalies(directory)
     assert (raised.round, raised.event.kind) == (0, "non_finite")
     said = said_by_doctor(directory)
@@ -236,7 +236,7 @@ def test_a_dead_sink_is_told_once_and_changes_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(SINKS["tensorboard"], "write", dead)
     directory, run = prepared(tmp_path, telemetry=TelemetryConfig(sinks=("tensorboard",)))
-    assert run.start() is State.FINISHED
+    assert run.start() is RunState.FINISHED
     failed = [each.event for each in read_log(directory.events_file) if isinstance(each.event, SinkFailed)]
     assert failed == [SinkFailed("tensorboard", "ConnectionError: nobody is there")]
     assert "sink tensorboard: ConnectionError: nobody is there: it got no more metrics" in said_by_doctor(directory)
@@ -259,7 +259,7 @@ def test_a_full_disk_ends_the_run_with_a_word_and_it_goes_on_once_there_is_room(
     monkeypatch.setattr(os, "write", filling)
     with pytest.raises(EsperError, match="No space left on device"):
         run.start()
-    assert directory.state() is State.FAILED
+    assert directory.state() is RunState.FAILED
     said = said_by_doctor(directory)
     assert "failed: " in said
     assert "No space left on device" in said
@@ -346,14 +346,14 @@ def test_a_resumed_run_raises_what_the_whole_run_raises(tmp_path):
     whole, run = prepared(tmp_path / "whole", rounds=6, anomalies=TOUCHY)
     run.start()
     cut, first = prepared(tmp_path / "cut", rounds=6, anomalies=TOUCHY)
-    assert Run(cut, first.config, Impatient(Console(file=StringIO()))).start() is State.INTERRUPTED
+    assert Run(cut, first.config, Impatient(Console(file=StringIO()))).start() is RunState.INTERRUPTED
     assert 0 < len(anomalies(cut)) < len(anomalies(whole))
     second = Run(cut, first.config, silent())
     second.resume()
     assert [(each.round, each.event) for each in anomalies(cut)] == [
         (each.round, each.event) for each in anomalies(whole)
     ]
-    assert second.chronicle.detector.standing == run.chronicle.detector.standing
+    assert second.recorder.detector.standing == run.recorder.detector.standing
     assert len({each.event.kind for each in anomalies(whole)}) >= 4
 
 
@@ -364,7 +364,7 @@ def test_a_short_run_that_went_well_is_healthy(tmp_path, capsys):
     assert capsys.readouterr().out == f"{directory.path}: finished, 3 of 3 rounds\nnothing looks wrong\n"
 
 
-def made(tmp_path, *events, state=State.FINISHED, **changes):
+def made(tmp_path, *events, state=RunState.FINISHED, **changes):
     """A run with these events in rounds of their own."""
     directory = RunDirectory.create(tmp_path / "made", small_config(tmp_path, **changes))
     if events:
@@ -378,16 +378,21 @@ def made(tmp_path, *events, state=State.FINISHED, **changes):
 
 RISING = [round_finished(0.1 * at) for at in range(12)]
 ENDINGS = [
-    (State.KILLED, CheckpointWritten("round-00001.pt"), "killed: the process that trained it is gone", "esper resume"),
-    (State.FAILED, RunFailed("OSError: no room"), "failed: OSError: no room", "mend the cause, then 'esper resume"),
-    (State.FAILED, RunFailed("ValueError: got inf"), "failed: ValueError: got inf", "lower ppo.learning_rate"),
-    (State.HALTED, RunHalted("3 bad updates"), "halted: 3 bad updates", "the last good checkpoint is kept"),
+    (
+        RunState.KILLED,
+        CheckpointWritten("round-00001.pt"),
+        "killed: the process that trained it is gone",
+        "esper resume",
+    ),
+    (RunState.FAILED, RunFailed("OSError: no room"), "failed: OSError: no room", "mend the cause, then 'esper resume"),
+    (RunState.FAILED, RunFailed("ValueError: got inf"), "failed: ValueError: got inf", "lower ppo.learning_rate"),
+    (RunState.HALTED, RunHalted("3 bad updates"), "halted: 3 bad updates", "the last good checkpoint is kept"),
 ]
 
 
 @pytest.mark.parametrize(("state", "event", "what", "advice"), ENDINGS, ids=[str(each[1]) for each in ENDINGS])
 def test_how_a_run_ended_is_told_with_the_way_on(tmp_path, state, event, what, advice, capsys):
-    directory = made(tmp_path, event, state=State.RUNNING if state is State.KILLED else state)
+    directory = made(tmp_path, event, state=RunState.RUNNING if state is RunState.KILLED else state)
     assert directory.state() is state
     assert main(["doctor", str(directory.path)]) == 1
     said = capsys.readouterr().out
@@ -402,7 +407,7 @@ def test_a_run_without_a_status_is_told(tmp_path):
 
 
 def test_a_live_run_is_examined_without_being_disturbed(tmp_path):
-    directory = made(tmp_path, *RISING, state=State.RUNNING)
+    directory = made(tmp_path, *RISING, state=RunState.RUNNING)
     with directory.locked():
         found = diagnose(RunDirectory.open(directory.path))
     assert found.healthy
@@ -410,7 +415,7 @@ def test_a_live_run_is_examined_without_being_disturbed(tmp_path):
 
 
 def test_an_interrupted_run_is_not_ill(tmp_path):
-    found = diagnose(made(tmp_path, *RISING, RunInterrupted(), state=State.INTERRUPTED))
+    found = diagnose(made(tmp_path, *RISING, RunInterrupted(), state=RunState.INTERRUPTED))
     assert found.healthy
     assert any("go on with 'esper resume" in remark for remark in found.remarks)
 

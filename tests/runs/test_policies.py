@@ -19,8 +19,8 @@ from esper.controller import (
 )
 from esper.rl import BadCheckpoint, save_checkpoint
 from esper.runs import TrainConfig
-from esper.runs.loop import new_learner
 from esper.runs.policies import CONTROLS, UnknownPolicy, file_of, find_policy
+from esper.runs.run import new_learner
 
 PLAN = Schedule((ScheduledSeed(3, "layer0", "mlp"),))
 SMALL = TrainConfig(network=NetworkConfig(slot=8, trunk=16, memory=16))

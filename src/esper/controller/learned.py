@@ -14,9 +14,9 @@ from esper.controller.policy import Arrays, Decision
 from esper.rl import (
     BadCheckpoint,
     Draw,
+    MemoryState,
     Observation,
     Resolve,
-    State,
     Typical,
     act,
     load_checkpoint,
@@ -31,7 +31,7 @@ LASTING = (Op.GERMINATE, Op.PRUNE)
 class Mind(NamedTuple):
     """What a network remembers, and what it has made up its mind about."""
 
-    memory: State
+    memory: MemoryState
     course: Resolve | Typical
 
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from esper.contracts import CHOICES, HEADS_OF, EsperError, Head, ObservationFields, Op
-from esper.rl import Critic, Encoded, Memory, Network, Observation, State, orthogonal, pin
+from esper.rl import Critic, Encoded, Memory, MemoryState, Network, Observation, orthogonal, pin
 
 HEADS = tuple(Head)
 LATER = HEADS[2:]
 """The heads of the last level; blueprints are pointed at, the others choose from fixed tables."""
-PLAIN = tuple(head for head in LATER if head is not Head.BLUEPRINT)
+PLAIN_HEADS = tuple(head for head in LATER if head is not Head.BLUEPRINT)
 USES = torch.tensor([[head in HEADS_OF[op] for head in HEADS] for op in Op])
 """(ops, heads), from the one table of the contracts."""
 
@@ -87,13 +87,13 @@ class ControllerNetwork(Network):
         self.context = orthogonal(nn.Linear(memory + width, trunk), gain)
         self.blueprint_head = Pointer(width, trunk, width)
         self.plain_heads = nn.ModuleDict(
-            {head.value: orthogonal(nn.Linear(trunk, len(CHOICES[head])), 0.01) for head in PLAIN}
+            {head.value: orthogonal(nn.Linear(trunk, len(CHOICES[head])), 0.01) for head in PLAIN_HEADS}
         )
         for embedding in (self.slot_op, self.context_op):
             nn.init.normal_(embedding.weight, std=0.1)
         self.register_buffer("uses", USES.clone(), persistent=False)
 
-    def encode(self, observation: Observation, state: State, starts: Tensor) -> Encoded:
+    def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
         by_slot = observation["mask_op_slot"].transpose(-1, -2)
         bits = observation["slots_valid"]
         slots = torch.tanh(self.slot_encoder(_joined(observation["slots"], bits, by_slot)))

@@ -1,7 +1,6 @@
 """How a policy learns: recurrent PPO with masks and factored heads; knows nothing of growth."""
 
 from esper.rl.acting import Acted, Draw, Replayed, act, replay, value_of
-from esper.rl.agent import PPO, Progress, UnsupportedSpace
 from esper.rl.categorical import chosen, entropy, log_probabilities, require_choice, sample
 from esper.rl.checkpoint import VERSION as CHECKPOINT_VERSION
 from esper.rl.checkpoint import (
@@ -20,12 +19,13 @@ from esper.rl.config import PPOConfig
 from esper.rl.errors import BufferFull, EmptyMask, NonFinite, NoSteps, OpenRow, RLError, WrongShape
 from esper.rl.extremes import StepRatio, extreme_ratios
 from esper.rl.gae import advantages, normalised
+from esper.rl.learner import Counters, Learner
 from esper.rl.loss import Loss, Targets, ppo_loss
-from esper.rl.memory import Memory, NoMemory, State
+from esper.rl.memory import Memory, MemoryState, NoMemory
 from esper.rl.metrics import HeadMetrics, UpdateMetrics
 from esper.rl.network import Critic, Encoded, Network, Observation, VectorConfig, VectorNetwork, orthogonal, pin
 from esper.rl.normalise import Moments
-from esper.rl.ppo import Counters, Learner
+from esper.rl.ppo import PPO, LearningProgress, UnsupportedSpace
 from esper.rl.resolve import Resolve, Typical
 from esper.rl.sequences import Buffer, Sequences, join
 
@@ -44,8 +44,10 @@ __all__ = [
     "Encoded",
     "HeadMetrics",
     "Learner",
+    "LearningProgress",
     "Loss",
     "Memory",
+    "MemoryState",
     "Moments",
     "Network",
     "NoMemory",
@@ -55,12 +57,10 @@ __all__ = [
     "OldCheckpoint",
     "OpenRow",
     "PPOConfig",
-    "Progress",
     "RLError",
     "Replayed",
     "Resolve",
     "Sequences",
-    "State",
     "StepRatio",
     "Targets",
     "Typical",

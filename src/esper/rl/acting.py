@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from esper.rl.categorical import chosen, entropy, log_probabilities, require_choice, sample
-from esper.rl.memory import State
+from esper.rl.memory import MemoryState
 from esper.rl.network import Encoded, Network, Observation
 from esper.rl.sequences import Sequences
 
@@ -21,7 +21,7 @@ class Acted(NamedTuple):
     log_probs: Tensor
     free: Tensor
     values: Tensor
-    state: State
+    state: MemoryState
     distributions: tuple[Tensor, ...]
     """Log-probabilities of all choices, one tensor (B, heads, choices) per level."""
 
@@ -39,7 +39,7 @@ class Replayed(NamedTuple):
 def act(
     network: Network,
     observation: Observation,
-    state: State,
+    state: MemoryState,
     starts: Tensor,
     generator: torch.Generator | None,
     exploration: float = 0.0,
@@ -71,7 +71,7 @@ def _drawn(distribution: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 @torch.inference_mode()
-def value_of(network: Network, observation: Observation, state: State, starts: Tensor) -> Tensor:
+def value_of(network: Network, observation: Observation, state: MemoryState, starts: Tensor) -> Tensor:
     """V of the state in which each row is now, (B): the bootstrap of an episode that was cut."""
     observation = {name: value.unsqueeze(1) for name, value in observation.items()}
     return network.encode(observation, state, starts.unsqueeze(1)).values.squeeze(1)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from esper.rl.errors import RLError
+from esper.rl.learner import Counters, Learner
 from esper.rl.network import Network
 from esper.rl.normalise import Moments
-from esper.rl.ppo import Counters, Learner
 from esper.rl.reuse import Rollout, rollout_in
 
 FORMAT = "esper-learner"

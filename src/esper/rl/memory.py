@@ -6,18 +6,18 @@ import torch
 from torch import Tensor, nn
 
 
-class State(NamedTuple):
+class MemoryState(NamedTuple):
     """Hidden and cell state, each (layers, B, size)."""
 
     hidden: Tensor
     cell: Tensor
 
-    def detached(self) -> "State":
-        return State(self.hidden.detach(), self.cell.detach())
+    def detached(self) -> "MemoryState":
+        return MemoryState(self.hidden.detach(), self.cell.detach())
 
-    def take(self, rows: Tensor) -> "State":
+    def take(self, rows: Tensor) -> "MemoryState":
         """Some of the rows, by index or by mask."""
-        return State(self.hidden[:, rows], self.cell[:, rows])
+        return MemoryState(self.hidden[:, rows], self.cell[:, rows])
 
 
 FIRMLY = 1e4
@@ -56,25 +56,25 @@ class Memory(nn.Module):
     def size(self) -> int:
         return self.lstm.hidden_size
 
-    def start(self, rows: int) -> State:
+    def start(self, rows: int) -> MemoryState:
         """The state of `rows` episodes that have not begun."""
         weight = next(self.lstm.parameters())
         zeros = weight.new_zeros(self.lstm.num_layers, rows, self.lstm.hidden_size)
-        return State(zeros, zeros.clone())
+        return MemoryState(zeros, zeros.clone())
 
-    def forward(self, inputs: Tensor, state: State, starts: Tensor) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: MemoryState, starts: Tensor) -> tuple[Tensor, MemoryState]:
         """`inputs` (B, T, D) with `starts` (B, T), or one step: (B, D) with `starts` (B)."""
         if inputs.dim() == 2:
             output, state = self(inputs.unsqueeze(1), state, starts.unsqueeze(1))
             return output.squeeze(1), state
         keep = (~starts[:, 0]).to(inputs.dtype).unsqueeze(-1)
-        state = State(state.hidden * keep, state.cell * keep)
+        state = MemoryState(state.hidden * keep, state.cell * keep)
         if starts[:, 1:].any():
             return self._through_starts(inputs, state, starts)
         output, last = self.lstm(inputs, state)
-        return output, State(*last)
+        return output, MemoryState(*last)
 
-    def _through_starts(self, inputs: Tensor, state: State, starts: Tensor) -> tuple[Tensor, State]:
+    def _through_starts(self, inputs: Tensor, state: MemoryState, starts: Tensor) -> tuple[Tensor, MemoryState]:
         """Still one call of the LSTM, which costs much less than one call between any two starts.
 
         A step that wipes the memory goes before each start inside a row, and steps that hold it go behind rows with
@@ -99,7 +99,7 @@ class Memory(nn.Module):
             hidden.append(output.flatten(0, 1)[index.view(rows, steps)[:, -1]])
             cell.append(last.squeeze(0))
         output = output.flatten(0, 1).index_select(0, index).view(rows, steps, -1)
-        return output, State(torch.stack(hidden), torch.stack(cell))
+        return output, MemoryState(torch.stack(hidden), torch.stack(cell))
 
 
 class NoMemory(nn.Module):
@@ -109,8 +109,8 @@ class NoMemory(nn.Module):
         super().__init__()
         self.size = inputs
 
-    def start(self, rows: int) -> State:
-        return State(torch.zeros(0, rows, 0), torch.zeros(0, rows, 0))
+    def start(self, rows: int) -> MemoryState:
+        return MemoryState(torch.zeros(0, rows, 0), torch.zeros(0, rows, 0))
 
-    def forward(self, inputs: Tensor, state: State, starts: Tensor) -> tuple[Tensor, State]:
+    def forward(self, inputs: Tensor, state: MemoryState, starts: Tensor) -> tuple[Tensor, MemoryState]:
         return inputs, state

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.rl.errors import RLError
-from esper.rl.memory import Memory, NoMemory, State
+from esper.rl.memory import Memory, MemoryState, NoMemory
 
 Observation = dict[str, Tensor]
 
@@ -24,7 +24,7 @@ class Encoded(NamedTuple):
 
     features: tuple[Tensor, ...]
     values: Tensor
-    state: State
+    state: MemoryState
 
 
 class Network(nn.Module, ABC):
@@ -37,7 +37,7 @@ class Network(nn.Module, ABC):
     critic: "Critic"
 
     @abstractmethod
-    def encode(self, observation: Observation, state: State, starts: Tensor) -> Encoded:
+    def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
         """Features, values and the next state."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class VectorNetwork(Network):
         everything = torch.ones(self.sizes[0], count, dtype=torch.bool)
         self.register_buffer("uses", everything if uses is None else uses)
 
-    def encode(self, observation: Observation, state: State, starts: Tensor) -> Encoded:
+    def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
         inputs = self.activation(self.encoder(observation["vector"]))
         features, state = self.memory(inputs, state, starts)
         return Encoded((self.actor(features).unflatten(-1, self.shape),), self.critic(features), state)

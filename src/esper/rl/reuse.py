@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from esper.rl.acting import replay
-from esper.rl.memory import State
+from esper.rl.memory import MemoryState
 from esper.rl.network import Network
-from esper.rl.sequences import PLAIN, Sequences, join
+from esper.rl.sequences import ROW_TENSORS, Sequences, join
 
 MOST_WORTH = 2.0
 """The most that an old choice may count: rare choices that have become likely would drown all others."""
@@ -28,7 +28,7 @@ class Rollout(NamedTuple):
 
     def copied(self) -> "Rollout":
         """The same in memory of its own: a buffer's rows are good until it begins again."""
-        state = State(*(part.clone() for part in self.sequences.state))
+        state = MemoryState(*(part.clone() for part in self.sequences.state))
         return Rollout(self.sequences.mapped(Tensor.clone, state), self.groups)
 
     def plain(self) -> dict[str, Any]:
@@ -43,8 +43,8 @@ def rollout_in(plain: Mapping[str, Any], network: Network) -> Rollout:
     """
     device = next(network.parameters()).device
     hidden, cell = (part.to(device) for part in plain["state"])
-    parts = {name: plain[name] for name in (*PLAIN, "observation")}
-    given = Sequences(**parts, state=State(hidden, cell))
+    parts = {name: plain[name] for name in (*ROW_TENSORS, "observation")}
+    given = Sequences(**parts, state=MemoryState(hidden, cell))
     rollout = Rollout(given.mapped(lambda part: part.to(device), given.state), tuple(plain["groups"])).copied()
     rollout.sequences.check(len(network.heads))
     if len(rollout.groups) != rollout.sequences.rows or not all(type(group) is int for group in rollout.groups):

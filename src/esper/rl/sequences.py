@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from esper.rl.errors import BufferFull, NonFinite, NoSteps, OpenRow, WrongShape
-from esper.rl.memory import State
+from esper.rl.memory import MemoryState
 
 
 class Sequences(NamedTuple):
@@ -31,7 +31,7 @@ class Sequences(NamedTuple):
     starts: Tensor
     ends: Tensor
     valid: Tensor
-    state: State
+    state: MemoryState
     """The state before the first step of each row, (layers, B, size)."""
 
     @property
@@ -46,10 +46,10 @@ class Sequences(NamedTuple):
         """Some of the rows, whole."""
         return self.mapped(lambda part: part[rows], self.state.take(rows))
 
-    def mapped(self, change: Callable[[Tensor], Tensor], state: State) -> "Sequences":
+    def mapped(self, change: Callable[[Tensor], Tensor], state: MemoryState) -> "Sequences":
         """The same change made to everything that has rows and steps, and another first state."""
         observation = {name: change(value) for name, value in self.observation.items()}
-        rest = {name: change(getattr(self, name)) for name in PLAIN}
+        rest = {name: change(getattr(self, name)) for name in ROW_TENSORS}
         return Sequences(observation=observation, state=state, **rest)
 
     def check(self, heads: int) -> None:
@@ -72,7 +72,7 @@ class Sequences(NamedTuple):
                 raise NonFinite(f"{name} at [row, step, ...] = {where} is {value[tuple(where)].item()}")
 
 
-PLAIN = tuple(name for name in Sequences._fields if name not in {"observation", "state"})
+ROW_TENSORS = tuple(name for name in Sequences._fields if name not in {"observation", "state"})
 """The parts that are single tensors with rows and steps."""
 
 
@@ -84,7 +84,7 @@ class Buffer:
         shape = (rows, steps)
         self.steps = steps
         self._used = 0
-        self._state: State | None = None
+        self._state: MemoryState | None = None
         self._data = Sequences(
             {name: torch.zeros(*shape, *value.shape, dtype=value.dtype) for name, value in example.items()},
             choices=torch.zeros(*shape, heads, dtype=torch.long),
@@ -96,12 +96,12 @@ class Buffer:
             starts=torch.zeros(shape, dtype=torch.bool),
             ends=torch.zeros(shape, dtype=torch.bool),
             valid=torch.ones(shape, dtype=torch.bool),
-            state=State(torch.zeros(0), torch.zeros(0)),
+            state=MemoryState(torch.zeros(0), torch.zeros(0)),
         )
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: MemoryState) -> None:
         """Forget everything and start rows in this state."""
-        self._used, self._state = 0, State(*(part.detach().clone() for part in state))
+        self._used, self._state = 0, MemoryState(*(part.detach().clone() for part in state))
 
     def decide(
         self, observation: Mapping[str, Tensor], starts: Tensor, choices: Tensor, log_probs: Tensor, free: Tensor
@@ -146,8 +146,8 @@ def join(parts: Sequence[Sequences]) -> Sequences:
     names = parts[0].observation
     return Sequences(
         observation={name: _stack([part.observation[name] for part in parts]) for name in names},
-        state=State(*(torch.cat(column, dim=1) for column in zip(*(part.state for part in parts), strict=True))),
-        **{name: _stack([getattr(part, name) for part in parts]) for name in PLAIN},
+        state=MemoryState(*(torch.cat(column, dim=1) for column in zip(*(part.state for part in parts), strict=True))),
+        **{name: _stack([getattr(part, name) for part in parts]) for name in ROW_TENSORS},
     )
 
 

@@ -13,7 +13,7 @@ from esper.controller import NetworkConfig
 from esper.environment import DEFAULT_TASK, Compute, find_task
 from esper.rewards import RewardConfig, find_mode
 from esper.rl import PPOConfig, RLError
-from esper.runs.rollout import Game
+from esper.runs.player import Game
 from esper.telemetry import AnomalyConfig, Expectations, Level, TelemetryConfig, check_sinks
 
 

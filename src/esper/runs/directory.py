@@ -42,7 +42,7 @@ class Unwritable(EsperError):
     """The disk does not take what must be written."""
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     """How a run is. `RUNNING` without a process that holds the lock is `KILLED`."""
 
     RUNNING = "running"
@@ -58,7 +58,7 @@ class State(StrEnum):
 class Status:
     """How far a run is, as written by the process that trains it."""
 
-    state: State
+    state: RunState
     round: int
     """Rounds that are complete."""
     rounds: int
@@ -141,17 +141,17 @@ class RunDirectory:
             numbers = (status.round, status.rounds, status.updated, status.pid)
             if not all(isinstance(number, int | float) for number in numbers):
                 return None
-            return Status(**{**asdict(status), "state": State(status.state)})
+            return Status(**{**asdict(status), "state": RunState(status.state)})
         except (OSError, ValueError, TypeError, AttributeError):
             return None
 
-    def state(self) -> State:
+    def state(self) -> RunState:
         """How the run is now, told apart by who holds the lock."""
         status = self.status()
         if status is None:
-            return State.RUNNING if self._is_locked() else State.UNKNOWN
-        if status.state is State.RUNNING and not self._is_locked():
-            return State.KILLED
+            return RunState.RUNNING if self._is_locked() else RunState.UNKNOWN
+        if status.state is RunState.RUNNING and not self._is_locked():
+            return RunState.KILLED
         return status.state
 
     def _is_locked(self) -> bool:
@@ -196,7 +196,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def status_now(state: State, round_number: int, rounds: int) -> Status:
+def status_now(state: RunState, round_number: int, rounds: int) -> Status:
     """A status of this process, now."""
     return Status(state, round_number, rounds, time.time(), os.getpid(), socket.gethostname())
 

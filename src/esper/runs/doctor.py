@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from esper.runs.directory import RunDirectory, State
+from esper.runs.directory import RunDirectory, RunState
 from esper.telemetry import (
     AnomalyRaised,
     Detector,
@@ -78,7 +78,7 @@ class Patient:
     """A run and what its log says."""
 
     directory: RunDirectory
-    state: State
+    state: RunState
     records: Sequence[Record]
     """Those that count, without what is tame."""
     resumed: int
@@ -109,18 +109,18 @@ def _state(patient: Patient) -> list[Finding]:
     status = patient.directory.status()
     reason = _last_reason(patient) or (status.reason if status else None) or "no reason was written"
     match patient.state:
-        case State.KILLED:
+        case RunState.KILLED:
             said = "the process that trained it is gone without a word; it was killed, or the machine went down"
             return [Finding("killed", f"{said}: nothing of the complete rounds is lost; go on with {resume}")]
-        case State.FAILED if NOT_FINITE.search(reason):
+        case RunState.FAILED if NOT_FINITE.search(reason):
             said = f"{reason}: a weight or a value of the controller is not a finite number"
             again = f"{resume} from the last checkpoint; if it fails again, lower ppo.learning_rate in a new run"
             return [Finding("failed", f"{said}; try {again}")]
-        case State.FAILED:
+        case RunState.FAILED:
             return [Finding("failed", f"{reason}: an error ended it; mend the cause, then {resume}")]
-        case State.HALTED:
+        case RunState.HALTED:
             return [Finding("halted", f"{reason}: a health check ended it, and the last good checkpoint is kept")]
-        case State.UNKNOWN:
+        case RunState.UNKNOWN:
             said = "status.json is missing or cannot be read, and no process trains it: it ended before its first round"
             return [Finding("unknown state", f"{said}, or the file was removed; try {resume}, or start a new run")]
     return []
@@ -143,7 +143,7 @@ def _damaged(patient: Patient) -> list[Finding]:
 
 
 def _no_events(patient: Patient) -> list[Finding]:
-    ended = patient.state in {State.FINISHED, State.HALTED, State.INTERRUPTED}
+    ended = patient.state in {RunState.FINISHED, RunState.HALTED, RunState.INTERRUPTED}
     if patient.records or not ended or not patient.writes_events:
         return []
     return [Finding("no events", "events.jsonl is missing or empty: nothing can be said of how it learned; restore it")]
@@ -259,7 +259,8 @@ def _remarks(patient: Patient) -> list[str]:
     lost = sum(isinstance(each.event, WorkerReplaced) for each in patient.records)
     told = {
         f"{lost} worker(s) died or hung and were replaced": lost,
-        f"it was interrupted; go on with 'esper resume {patient.directory.path}'": patient.state is State.INTERRUPTED,
+        f"it was interrupted; go on with 'esper resume {patient.directory.path}'": patient.state
+        is RunState.INTERRUPTED,
         "it writes no events, so that little can be said": not patient.writes_events,
     }
     return [*(text for text, holds in told.items() if holds), *patient.report.warnings()]

@@ -18,13 +18,13 @@ from esper.controller import Decision
 from esper.environment import GrowEnv, twin_curve
 from esper.runs.backends import one_thread
 from esper.runs.episode_picture import EpisodeStory, draw_episode
+from esper.runs.episode_recorder import EpisodeRecorder
+from esper.runs.player import Game, Job, Player, Purpose
 from esper.runs.policies import find_policy
-from esper.runs.rollout import Game, Job, Player, Purpose
-from esper.runs.tape import Tape
 from esper.telemetry import DecisionMade, EpisodeFinished, RewardPaid, RolledBack
 
 
-class Narrator(Tape):
+class Narrator(EpisodeRecorder):
     """Prints a line for everything that happens."""
 
     def __init__(self, console: Console, horizon: int) -> None:

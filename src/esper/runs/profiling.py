@@ -7,16 +7,16 @@ from typing import Any
 from esper.controller import Decision
 from esper.environment import GrowEnv, find_task
 from esper.rl import Network
-from esper.runs.rollout import Game, Job, Player
-from esper.runs.tape import Tape
+from esper.runs.episode_recorder import EpisodeRecorder
+from esper.runs.player import Game, Job, Player
 from esper.telemetry.profiler import profiled
 
 EPOCHS = 2
 """That are recorded; a whole episode would be too much to look at."""
 
 
-class Metronome(Tape):
-    """A tape that says when an epoch is over."""
+class Metronome(EpisodeRecorder):
+    """A recorder that says when an epoch is over."""
 
     def __init__(self, tick: Callable[[], None]) -> None:
         super().__init__()

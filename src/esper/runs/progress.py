@@ -28,7 +28,7 @@ from esper.telemetry import (
 )
 
 
-class Progress(Protocol):
+class RunProgress(Protocol):
     """Is told what happens, in order."""
 
     def begin(self, config: TrainConfig, workers: int, done: int) -> None: ...
@@ -83,7 +83,7 @@ class Quiet:
             self.console.print(sentence, highlight=False)
 
 
-class Lines(Quiet):
+class RoundLines(Quiet):
     """One line per round, for logs and pipes."""
 
     def begin(self, config: TrainConfig, workers: int, done: int) -> None:
@@ -108,7 +108,7 @@ class Lines(Quiet):
         self.console.print(f"going on from {checkpoint.name}", highlight=False)
 
 
-class Panel(Lines):
+class Panel(RoundLines):
     """A live panel that is redrawn in place."""
 
     def begin(self, config: TrainConfig, workers: int, done: int) -> None:

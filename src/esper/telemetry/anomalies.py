@@ -80,7 +80,7 @@ class Reading:
 
 
 @dataclass
-class Tally:
+class RoundTally:
     """What the learned policy's training episodes of a round came to, so far."""
 
     episodes: int = 0
@@ -99,7 +99,7 @@ class Gradients:
     usual: Ema = field(default_factory=lambda: Ema(0.03))
 
 
-class Critic:
+class CriticError:
     """How the critic's error compares with that of the best constant over the last updates."""
 
     WARMUP = 8
@@ -134,9 +134,9 @@ class Detector:
         self.standing: dict[tuple[str, str], AnomalyRaised] = {}
         """The alarms that are not over, by kind and head, as they were raised."""
         self._alarms: dict[tuple[str, str], Hysteresis] = {}
-        self._gradients, self._critic = Gradients(), Critic()
+        self._gradients, self._critic = Gradients(), CriticError()
         self._updates = self._barren = 0
-        self._episode, self._round = Tally(), Tally()
+        self._episode, self._round = RoundTally(), RoundTally()
 
     def see(self, event: Event) -> tuple[AnomalyRaised, ...]:
         """Take in an event; the anomalies that it raises."""
@@ -145,7 +145,7 @@ class Detector:
                 self._updates += 1
                 return self._judged(self._readings_of_update(event))
             case RoundFinished():
-                tally, self._round = self._round, Tally()
+                tally, self._round = self._round, RoundTally()
                 return self._judged(self._readings_of_round(event, tally))
             case EpisodeFinished():
                 self._episode_ends(event)
@@ -172,7 +172,7 @@ class Detector:
 
     def _episode_ends(self, event: EpisodeFinished) -> None:
         """The events of an episode come before its end, so what was counted since the last one is this one's."""
-        counted, self._episode = self._episode, Tally()
+        counted, self._episode = self._episode, RoundTally()
         if event.policy != "learned" or event.purpose != "train":
             return
         self._round.episodes += 1
@@ -277,7 +277,7 @@ class Detector:
         early = self._updates <= config.entropy_until * self.expected.rounds
         return Reading("entropy_collapse", entropy, limit, seen, _head_figures(head), name, may_raise=early)
 
-    def _readings_of_round(self, finished: RoundFinished, tally: Tally) -> Iterator[Reading]:
+    def _readings_of_round(self, finished: RoundFinished, tally: RoundTally) -> Iterator[Reading]:
         if tally.episodes:
             lost = f"in {tally.not_finite} places the critic's values or the returns of a round are not finite"
             not_finite = float(tally.not_finite)
@@ -286,7 +286,7 @@ class Detector:
         if tally.episodes and finished.waiting_share is not None:
             yield from self._growth(finished.waiting_share, finished.forced_share, tally)
 
-    def _habits(self, tally: Tally) -> Iterator[Reading]:
+    def _habits(self, tally: RoundTally) -> Iterator[Reading]:
         config = self.config
         for kind, count, threshold, rounds, words in (
             ("reward_hacking", tally.hacking, config.hacking_rate, config.suspicion_rounds, "suspicions"),
@@ -298,7 +298,7 @@ class Detector:
             figures = {"count": float(count), "episodes": float(tally.episodes), "per_episode": rate}
             yield Reading(kind, rate, self._high(threshold, rounds), seen, figures)
 
-    def _growth(self, waiting: float, forced: float, tally: Tally) -> Iterator[Reading]:
+    def _growth(self, waiting: float, forced: float, tally: RoundTally) -> Iterator[Reading]:
         """Rounds in which everything was forced never come here: nobody chose not to grow."""
         config = self.config
         yield Reading(

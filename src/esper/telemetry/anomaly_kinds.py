@@ -120,7 +120,7 @@ class Expectations:
 
 
 @dataclass(frozen=True)
-class Kind:
+class AnomalyKind:
     """One kind of anomaly in words, for messages and documents alike."""
 
     sign: str
@@ -133,75 +133,75 @@ class Kind:
     """The thresholds that decide."""
 
 
-KINDS: dict[str, Kind] = {
-    "ratio_explosion": Kind(
+KINDS: dict[str, AnomalyKind] = {
+    "ratio_explosion": AnomalyKind(
         "after an update, a head makes some choice many times as often as before",
         "the update left the region in which the advantages of the old policy mean anything",
         "lower ppo.learning_rate or ppo.epochs, or set ppo.target_kl",
         ("ratio_high",),
     ),
-    "ratio_collapse": Kind(
+    "ratio_collapse": AnomalyKind(
         "update after update, a head all but gives up choices that it had made",
         "choices that are never made are never judged again, whatever they are worth",
         "lower ppo.learning_rate or ppo.epochs, or raise ppo.exploration",
         ("ratio_low", "ratio_updates"),
     ),
-    "kl_spike": Kind(
+    "kl_spike": AnomalyKind(
         "the policy moved very far in one update",
         "the next episodes are played by a policy that no experience supports",
         "lower ppo.learning_rate, or set ppo.target_kl so that updates end earlier",
         ("kl_high",),
     ),
-    "value_collapse": Kind(
+    "value_collapse": AnomalyKind(
         "the critic errs as much as a constant would, update after update; measured with slow averages",
         "without a critic advantages are mostly noise, and the policy learns from luck",
         "raise ppo.value_weight, ppo.epochs or the episodes per round; see that the critic's weights change at all",
         ("value_error_high", "value_updates"),
     ),
-    "non_finite": Kind(
+    "non_finite": AnomalyKind(
         "optimiser steps left out, losses or values that are not finite",
         "nothing is learned from such steps, and three updates in a row halt the run",
         "lower ppo.learning_rate, look for rewards that are not finite, or go back to an earlier checkpoint",
         (),
     ),
-    "gradient_drift": Kind(
+    "gradient_drift": AnomalyKind(
         "the recent gradient norm before clipping is far from the usual one",
         "growing gradients are clipped to noise, and vanished ones teach nothing",
         "lower ppo.learning_rate, and look at the scale of the rewards in the last rounds with 'esper query'",
         ("gradient_times", "gradient_clips", "gradient_fall", "gradient_warmup"),
     ),
-    "entropy_collapse": Kind(
+    "entropy_collapse": AnomalyKind(
         "a head that has choices makes the same one nearly always, early in the run",
         "what is no longer tried cannot be learned",
         "raise ppo.entropy_weight (for this head alone by ppo.head_entropy) or ppo.exploration, or lower "
         "ppo.learning_rate",
         ("entropy_low", "entropy_clear", "entropy_updates", "entropy_choices", "entropy_until"),
     ),
-    "no_growth_collapse": Kind(
+    "no_growth_collapse": AnomalyKind(
         "the policy waits although it has choices",
         "seeds that are never planted teach nothing, so waiting stays the best that is known",
         "raise ppo.entropy_weight or ppo.exploration, or lower rent: growth may cost more than it can bring",
         ("waiting_high", "waiting_rounds"),
     ),
-    "nothing_grew": Kind(
+    "nothing_grew": AnomalyKind(
         "no training episode has fossilised a seed for many rounds",
         "only fossils are delivered, so the run ends with the host alone",
         "give the task a longer horizon, lower rent, or raise ppo.exploration",
         ("barren_rounds",),
     ),
-    "reward_hacking": Kind(
+    "reward_hacking": AnomalyKind(
         "in many episodes a seed seems worth far more than all seeds together gain",
         "the policy may be paid for dependence instead of accuracy",
         "use a reward that pays for the joint gain, such as twin or solo, and look at the seeds with 'esper query'",
         ("hacking_rate", "suspicion_rounds"),
     ),
-    "ransomware": Kind(
+    "ransomware": AnomalyKind(
         "in many episodes the host has come to depend on a seed that brings nothing",
         "removing the seed hurts, so it looks useful and is kept",
         "use a reward that compares with a host without growth, such as twin or solo",
         ("ransomware_rate", "suspicion_rounds"),
     ),
-    "rollbacks": Kind(
+    "rollbacks": AnomalyKind(
         "the governor ends many episodes",
         "such episodes are cut short and punished, and little is learned from the rest of them",
         "lower the seeds' learning rate in the task, and look at the reasons with 'esper query RUN \"SELECT * FROM "

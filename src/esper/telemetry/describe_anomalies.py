@@ -1,6 +1,6 @@
 """Writes docs/diagnostics.md from the kinds of anomalies: `python -m esper.telemetry.describe_anomalies`."""
 
-from esper.telemetry.anomaly_kinds import KINDS, RANGES, AnomalyConfig, Kind
+from esper.telemetry.anomaly_kinds import KINDS, RANGES, AnomalyConfig, AnomalyKind
 from esper.telemetry.describe import sentence_of, table
 from esper.telemetry.detail import LEVELS, TelemetryConfig
 
@@ -85,7 +85,7 @@ the first by one standard error |
 """
 
 
-def _section(name: str, kind: Kind) -> str:
+def _section(name: str, kind: AnomalyKind) -> str:
     defaults = AnomalyConfig()
     rows = [(f"`{each}`", f"{getattr(defaults, each):g}", sentence_of(AnomalyConfig, each)) for each in kind.settings]
     thresholds = table(("threshold", "default", "meaning"), rows) if rows else "It has no threshold: one is too many."

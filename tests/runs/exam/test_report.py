@@ -17,7 +17,7 @@ from esper.runs.exam.drawing import draw_plane
 from esper.runs.exam.findings import Terms, find
 from esper.runs.exam.markdown import escape, to_markdown
 from esper.runs.exam.report import BadExam, read_rows, write_report
-from esper.runs.exam.statistics import Bootstrap, UnknownPolicy, UnmatchedPairs
+from esper.runs.exam.statistics import Bootstrap, PolicyNotPlayed, UnmatchedPairs
 from esper.runs.exam.wording import ABSENT, times
 from tests.runs.exam.rows import made_row, made_rows
 
@@ -216,7 +216,7 @@ def test_a_task_without_the_control_leaves_open_what_it_would_be_divided_by():
 def test_another_control_can_be_named(tmp_path):
     rows = [replace(row, policy="still" if row.policy == "none" else row.policy) for row in tiny_exam()]
     assert f"| {ABSENT} | {times(1)} |" in report_on(rows, tmp_path, control="still")["exam.md"].decode()
-    with pytest.raises(UnknownPolicy, match=r"no row is of the control policy 'stil'; did you mean 'still'\?"):
+    with pytest.raises(PolicyNotPlayed, match=r"no row is of the control policy 'stil'; did you mean 'still'\?"):
         report_on(rows, tmp_path, control="stil")
 
 
@@ -228,10 +228,14 @@ def test_another_control_can_be_named(tmp_path):
         ([*tiny_exam(), tiny_exam()[0]], BadExam, "'none' has 2 rows for seed 0 of task 'toy'"),
         (
             tiny_exam()[:8],
-            UnknownPolicy,
+            PolicyNotPlayed,
             "no row of task 'toy' is of the reference policy 'learned'; known: none, heur",
         ),
-        ([*tiny_exam(), made_row("none", 9, 0.5, "game")], UnknownPolicy, "no row of task 'game' is of the reference"),
+        (
+            [*tiny_exam(), made_row("none", 9, 0.5, "game")],
+            PolicyNotPlayed,
+            "no row of task 'game' is of the reference",
+        ),
         ([made_row(accuracy=1.5)], BadExam, "'accuracy' must be from 0 to 1"),
     ],
 )

@@ -10,9 +10,9 @@ from torch import nn
 from esper.contracts import WAIT, Style, Topology
 from esper.environment import GrowEnv, Task, find_task
 from esper.growth import Fossil, count_parameters, graft
-from esper.runs.exam.sitting import Examiner
+from esper.runs.exam.examiner import Examiner
 from esper.runs.exam.static import NotWidenable, from_scratch, widened
-from esper.runs.rollout import Game, Job, Purpose
+from esper.runs.player import Game, Job, Purpose
 from tests.environment.worlds import POINTWISE, grower, play
 from tests.runs.worlds import tiny_task
 

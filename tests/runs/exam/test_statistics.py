@@ -15,8 +15,8 @@ from esper.runs.exam.row import ExamRow
 from esper.runs.exam.statistics import (
     Bootstrap,
     Estimate,
-    Metric,
-    UnknownPolicy,
+    PolicyNotPlayed,
+    Quantity,
     UnmatchedPairs,
     compare,
     estimate,
@@ -31,7 +31,7 @@ from esper.runs.exam.statistics import (
 from tests.runs.exam.rows import made_row, made_rows
 
 QUICK = Bootstrap(seed=0, resamples=199)
-ACCURACY = measures(rent=0.1)[Metric.ACCURACY]
+ACCURACY = measures(rent=0.1)[Quantity.ACCURACY]
 accuracies = st.lists(st.integers(0, 1000).map(lambda each: each / 1000), min_size=2, max_size=12)
 two_policies = st.integers(2, 12).flatmap(
     lambda size: st.tuples(*[st.lists(st.floats(0, 1), min_size=size, max_size=size)] * 2)
@@ -48,15 +48,15 @@ def _no_warnings():
 def test_mean_and_interquartile_mean_are_those_made_by_hand():
     rows = made_rows(learned=[0.1, 0.2, 0.3, 0.8])
     found = summarise_policies(rows, rent=0.1, bootstrap=QUICK)["learned"]
-    assert found[Metric.ACCURACY].mean.value == pytest.approx(0.35)
-    assert found[Metric.ACCURACY].iqm.value == pytest.approx(0.25)
-    assert found[Metric.SCORE].mean.value == pytest.approx(0.35 - 0.1 * math.log(2))
-    assert found[Metric.AREA].mean.value == pytest.approx(0.175)
-    assert {metric: found[metric].mean.value for metric in list(Metric)[3:]} == {
-        Metric.GROWTH: 2.0,
-        Metric.TRAINING_FLOPS: 200_000.0,
-        Metric.INFERENCE_FLOPS: 400.0,
-        Metric.PARAMETERS: 200.0,
+    assert found[Quantity.ACCURACY].mean.value == pytest.approx(0.35)
+    assert found[Quantity.ACCURACY].iqm.value == pytest.approx(0.25)
+    assert found[Quantity.SCORE].mean.value == pytest.approx(0.35 - 0.1 * math.log(2))
+    assert found[Quantity.AREA].mean.value == pytest.approx(0.175)
+    assert {metric: found[metric].mean.value for metric in list(Quantity)[3:]} == {
+        Quantity.GROWTH: 2.0,
+        Quantity.TRAINING_FLOPS: 200_000.0,
+        Quantity.INFERENCE_FLOPS: 400.0,
+        Quantity.PARAMETERS: 200.0,
     }
 
 
@@ -96,7 +96,7 @@ def test_a_large_sample_is_resampled_in_pieces():
 
 
 def test_one_seed_gives_a_point_and_says_so():
-    found = summarise_policies(made_rows(learned=[0.4]), rent=0.1, bootstrap=QUICK)["learned"][Metric.ACCURACY]
+    found = summarise_policies(made_rows(learned=[0.4]), rent=0.1, bootstrap=QUICK)["learned"][Quantity.ACCURACY]
     assert found.mean == found.iqm == Estimate(0.4, 0.4, 0.4, count=1, is_point=True)
     assert not found.mean.is_clear_of_zero
 
@@ -113,13 +113,13 @@ def test_equal_values_give_an_interval_without_width_that_is_no_point():
 def test_a_policy_without_growth_has_growth_one_and_its_accuracy_as_score():
     rows = [made_row("none", seed, accuracy, parameters=100) for seed, accuracy in enumerate([0.1, 0.3])]
     found = summarise_policies(rows, rent=0.5, bootstrap=QUICK)["none"]
-    assert found[Metric.GROWTH].mean == Estimate(1.0, 1.0, 1.0, count=2)
-    assert found[Metric.SCORE] == found[Metric.ACCURACY]
+    assert found[Quantity.GROWTH].mean == Estimate(1.0, 1.0, 1.0, count=2)
+    assert found[Quantity.SCORE] == found[Quantity.ACCURACY]
 
 
 def test_tasks_are_resampled_each_by_itself():
     apart = made_rows("easy", learned=[0.9] * 5) + made_rows("hard", learned=[0.1] * 5)
-    found = summarise_policies(apart, rent=0.1, bootstrap=QUICK)["learned"][Metric.ACCURACY].mean
+    found = summarise_policies(apart, rent=0.1, bootstrap=QUICK)["learned"][Quantity.ACCURACY].mean
     assert found.low == found.high == found.value == pytest.approx(0.5)
     pooled = estimate(np.mean, [0.9] * 5 + [0.1] * 5, ["one"] * 10, QUICK)
     assert pooled.high - pooled.low > 0.3
@@ -240,7 +240,7 @@ def test_rows_that_are_no_pairs_are_refused(rows, message):
 
 
 def test_a_policy_that_did_not_play_is_named_with_the_nearest():
-    with pytest.raises(UnknownPolicy, match=r"no row is of policy 'lerned'; did you mean 'learned'\?"):
+    with pytest.raises(PolicyNotPlayed, match=r"no row is of policy 'lerned'; did you mean 'learned'\?"):
         compare(made_rows(learned=[0.1]), "learned", "lerned", 0.1, QUICK)
 
 
@@ -309,11 +309,11 @@ def test_every_metric_reads_a_row():
     row: ExamRow = made_row(accuracy=0.5, parameters=300)
     read = {metric: measure(row) for metric, measure in measures(rent=0.2).items()}
     assert read == {
-        Metric.ACCURACY: 0.5,
-        Metric.SCORE: row.score(0.2),
-        Metric.AREA: 0.25,
-        Metric.GROWTH: 3.0,
-        Metric.TRAINING_FLOPS: 300_000.0,
-        Metric.INFERENCE_FLOPS: 600.0,
-        Metric.PARAMETERS: 300.0,
+        Quantity.ACCURACY: 0.5,
+        Quantity.SCORE: row.score(0.2),
+        Quantity.AREA: 0.25,
+        Quantity.GROWTH: 3.0,
+        Quantity.TRAINING_FLOPS: 300_000.0,
+        Quantity.INFERENCE_FLOPS: 600.0,
+        Quantity.PARAMETERS: 300.0,
     }

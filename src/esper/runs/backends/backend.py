@@ -8,7 +8,7 @@ from typing import Protocol, Self
 from torch import Tensor
 
 from esper.contracts import EsperError
-from esper.runs.rollout import LEARNED, Game, Job, Played, Player
+from esper.runs.player import LEARNED, Game, Job, Played, Player
 from esper.telemetry import WorkerReplaced
 
 Weights = Mapping[str, Tensor]

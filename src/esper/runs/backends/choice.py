@@ -5,7 +5,7 @@ from esper.runs.backends.backend import Backend, BadWorkers, MakePlayer, usable_
 from esper.runs.backends.process import ProcessBackend
 from esper.runs.backends.ray import RayBackend
 from esper.runs.backends.serial import SerialBackend
-from esper.runs.rollout import Game, Player
+from esper.runs.player import Game, Player
 
 DEFAULT_TIMEOUT = 600.0
 BACKENDS = ("serial", "process", "ray")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from esper.runs.backends.backend import MakePlayer, NoWorkers, Weights
-from esper.runs.backends.crew import Crew, Ready, Worker, WorkerLost
-from esper.runs.backends.desk import Answer, Desk, packed, packed_weights, unpacked
-from esper.runs.rollout import Game, Job, Player
+from esper.runs.backends.pool import Ready, Worker, WorkerLost, WorkerPool
+from esper.runs.backends.worker import Answer, WorkerPlayer, packed, packed_weights, unpacked
+from esper.runs.player import Game, Job, Player
 
 START_LIMIT = 300.0
 """Seconds in which a new process must have said that it is ready. Torch from a cold disk is slow."""
@@ -27,7 +27,7 @@ STALL_LIMIT = 10
 """Seconds without a byte, in the middle of a message, after which the other side is taken for stopped."""
 
 
-class ProcessBackend(Crew):
+class ProcessBackend(WorkerPool):
     """Worker processes with one torch thread each; a round outlives any of them."""
 
     cure = (
@@ -112,7 +112,7 @@ def serve(connection: Connection, player: MakePlayer, game: Game, folder: str) -
     """The life of a worker process: jobs come in, answers go out, until the pipe is closed or the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    desk = Desk(player, game, folder)
+    desk = WorkerPlayer(player, game, folder)
     try:
         connection.send_bytes(packed(Ready()))
         while True:

@@ -18,9 +18,9 @@ import torch
 import esper
 from esper.contracts import EsperError
 from esper.runs.backends.backend import MakePlayer, Weights, usable_cores
-from esper.runs.backends.crew import Crew, Ready, Worker, WorkerLost
-from esper.runs.backends.desk import Answer, Desk, Failure, packed_weights
-from esper.runs.rollout import Game, Job, Player
+from esper.runs.backends.pool import Ready, Worker, WorkerLost, WorkerPool
+from esper.runs.backends.worker import Answer, Failure, WorkerPlayer, packed_weights
+from esper.runs.player import Game, Job, Player
 
 START_LIMIT = 600.0
 """Seconds in which a cluster must have found room for a worker: a machine may have to be rented first."""
@@ -71,7 +71,7 @@ class RayDesk:
     """A desk in a process of ray's."""
 
     def __init__(self, player: MakePlayer, game: Game, folder: str) -> None:
-        self._desk = Desk(player, game, folder)
+        self._desk = WorkerPlayer(player, game, folder)
 
     def origin(self) -> Origin:
         """Asked for first of all: the answer comes once there is room for this worker on some machine."""
@@ -83,7 +83,7 @@ class RayDesk:
         return self._desk.play(import_module("ray").get(weights[0]) if weights else None, job)
 
 
-class RayBackend(Crew):
+class RayBackend(WorkerPool):
     """Actors with one core and one torch thread each. Weights go to every machine once per round.
 
     Joins the ray that is already running in this process, the cluster at `address` (or at RAY_ADDRESS, as ray itself

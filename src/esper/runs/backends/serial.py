@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import torch
 
 from esper.runs.backends.backend import Closing, Done, MakePlayer, Replaced, Weights, check_weights
-from esper.runs.backends.desk import quiet_player
-from esper.runs.rollout import Game, Job, Played, Player
+from esper.runs.backends.worker import quiet_player
+from esper.runs.player import Game, Job, Played, Player
 
 
 @contextmanager

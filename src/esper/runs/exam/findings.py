@@ -9,9 +9,9 @@ from esper.runs.exam.row import ExamRow
 from esper.runs.exam.statistics import (
     Bootstrap,
     Estimate,
-    Metric,
+    PolicyNotPlayed,
+    Quantity,
     Summary,
-    UnknownPolicy,
     compare,
     dominates,
     pareto_front,
@@ -25,7 +25,7 @@ CONTROLS = ("none", "no growth")
 COMMONEST = 3
 FEW_SEEDS = 20
 """With fewer, bootstrap intervals are clearly too narrow."""
-COSTS = {Metric.PARAMETERS: "parameters", Metric.TRAINING_FLOPS: "training FLOPs"}
+COSTS = {Quantity.PARAMETERS: "parameters", Quantity.TRAINING_FLOPS: "training FLOPs"}
 """The two planes: accuracy against these."""
 
 
@@ -110,7 +110,7 @@ def find(rows: Sequence[ExamRow], terms: Terms, command: str) -> Findings:
     for task, own in of_task.items():
         played = dict.fromkeys(row.policy for row in own)
         if terms.reference not in played:
-            raise UnknownPolicy(
+            raise PolicyNotPlayed(
                 f"no row of task '{task}' is of the reference policy '{terms.reference}'; "
                 f"{nearest(terms.reference, played)}"
             )
@@ -154,10 +154,10 @@ def _section_of_all(of_task: Mapping[str, Sequence[ExamRow]], terms: Terms) -> S
     lines = tuple(
         (
             Cell(policy, is_strong=policy == terms.reference),
-            Cell(*percent(summary[Metric.ACCURACY].mean)),
-            Cell(*percent(summary[Metric.ACCURACY].iqm)),
-            Cell(*percent(summary[Metric.SCORE].mean)),
-            Cell(times(summary[Metric.GROWTH].mean.value)),
+            Cell(*percent(summary[Quantity.ACCURACY].mean)),
+            Cell(*percent(summary[Quantity.ACCURACY].iqm)),
+            Cell(*percent(summary[Quantity.SCORE].mean)),
+            Cell(times(summary[Quantity.GROWTH].mean.value)),
         )
         for policy, summary in found.items()
     )
@@ -173,7 +173,7 @@ def _section_of_all(of_task: Mapping[str, Sequence[ExamRow]], terms: Terms) -> S
     )
 
 
-def _policies_table(rows: Sequence[ExamRow], found: Mapping[str, Mapping[Metric, Summary]], terms: Terms) -> Table:
+def _policies_table(rows: Sequence[ExamRow], found: Mapping[str, Mapping[Quantity, Summary]], terms: Terms) -> Table:
     header = (
         "policy",
         "accuracy %",
@@ -192,21 +192,21 @@ def _policies_table(rows: Sequence[ExamRow], found: Mapping[str, Mapping[Metric,
 
 
 def _policy_line(
-    rows: Sequence[ExamRow], found: Mapping[str, Mapping[Metric, Summary]], policy: str, terms: Terms
+    rows: Sequence[ExamRow], found: Mapping[str, Mapping[Quantity, Summary]], policy: str, terms: Terms
 ) -> tuple[Cell, ...]:
     mean = {metric: summary.mean for metric, summary in found[policy].items()}
     own = [row for row in rows if row.policy == policy]
     control = terms.control if terms.control in found else None
-    spent = found[control][Metric.TRAINING_FLOPS].mean.value if control is not None else 0.0
+    spent = found[control][Quantity.TRAINING_FLOPS].mean.value if control is not None else 0.0
     gain = points_per_thousand_parameters(rows, policy, control) if control is not None else None
-    judged = (mean[Metric.ACCURACY], found[policy][Metric.ACCURACY].iqm, mean[Metric.SCORE])
+    judged = (mean[Quantity.ACCURACY], found[policy][Quantity.ACCURACY].iqm, mean[Quantity.SCORE])
     texts = (
-        times(mean[Metric.GROWTH].value),
-        f"{mean[Metric.PARAMETERS].value:,.0f}",
+        times(mean[Quantity.GROWTH].value),
+        f"{mean[Quantity.PARAMETERS].value:,.0f}",
         ABSENT if gain is None else f"{gain:+.2f}",
-        times(mean[Metric.TRAINING_FLOPS].value / spent) if spent > 0 else ABSENT,
-        with_prefix(mean[Metric.INFERENCE_FLOPS].value),
-        f"{100 * mean[Metric.AREA].value:.1f}",
+        times(mean[Quantity.TRAINING_FLOPS].value / spent) if spent > 0 else ABSENT,
+        with_prefix(mean[Quantity.INFERENCE_FLOPS].value),
+        f"{100 * mean[Quantity.AREA].value:.1f}",
         str(sum(row.rollbacks for row in own)),
         f"{sum(row.seconds for row in own) / len(own):.1f}",
     )
@@ -249,9 +249,11 @@ def _kept_table(rows: Sequence[ExamRow], policies: Sequence[str]) -> tuple[Table
     return (Table("What was kept", header, tuple(lines)),) if lines else ()
 
 
-def _plane(rows: Sequence[ExamRow], found: Mapping[str, Mapping[Metric, Summary]], cost: Metric, terms: Terms) -> Plane:
+def _plane(
+    rows: Sequence[ExamRow], found: Mapping[str, Mapping[Quantity, Summary]], cost: Quantity, terms: Terms
+) -> Plane:
     means = {
-        policy: (summary[cost].mean.value, summary[Metric.ACCURACY].mean.value) for policy, summary in found.items()
+        policy: (summary[cost].mean.value, summary[Quantity.ACCURACY].mean.value) for policy, summary in found.items()
     }
     names = list(means)
     front = [names[index] for index in pareto_front(*zip(*means.values(), strict=True))]
@@ -264,7 +266,7 @@ def _plane(rows: Sequence[ExamRow], found: Mapping[str, Mapping[Metric, Summary]
                 costs=tuple(float(getattr(row, cost.value)) for row in own),
                 accuracies=tuple(row.accuracy for row in own),
                 cost=summary[cost].mean,
-                accuracy=summary[Metric.ACCURACY].mean,
+                accuracy=summary[Quantity.ACCURACY].mean,
                 is_reference=policy == terms.reference,
                 is_control=policy == terms.control,
                 is_on_front=policy in front,

@@ -16,7 +16,7 @@ from esper.runs.exam.markdown import to_markdown
 from esper.runs.exam.page import to_page
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.rows_file import BadExam, check_rows, csv_text, read_rows, write_parquet
-from esper.runs.exam.statistics import Bootstrap, UnknownPolicy
+from esper.runs.exam.statistics import Bootstrap, PolicyNotPlayed
 
 __all__ = ["BadExam", "read_rows", "write_report"]
 
@@ -55,7 +55,7 @@ def _control(rows: Sequence[ExamRow], given: str | None) -> str | None:
     """The policy without growth; None if none is given, and none is known by its name."""
     played = list(dict.fromkeys(row.policy for row in rows))
     if given is not None and given not in played:
-        raise UnknownPolicy(f"no row is of the control policy '{given}'; {nearest(given, played)}")
+        raise PolicyNotPlayed(f"no row is of the control policy '{given}'; {nearest(given, played)}")
     return given if given is not None else next((name for name in CONTROLS if name in played), None)
 
 

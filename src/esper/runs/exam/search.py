@@ -12,8 +12,8 @@ import torch
 from esper.contracts import EsperError
 from esper.controller import Schedule, random_schedule
 from esper.environment import GrowEnv, derive
-from esper.runs.exam.sitting import TrialJob
-from esper.runs.rollout import Purpose
+from esper.runs.exam.examiner import TrialJob
+from esper.runs.player import Purpose
 from esper.runs.seeds import SEARCH_SEEDS
 
 QUARTER = 4

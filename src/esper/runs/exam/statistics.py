@@ -28,7 +28,7 @@ Statistic = Callable[..., Any]
 Measure = Callable[[ExamRow], float]
 
 
-class UnknownPolicy(EsperError):
+class PolicyNotPlayed(EsperError):
     """No row is of that policy."""
 
 
@@ -36,7 +36,7 @@ class UnmatchedPairs(EsperError):
     """Two policies were not played on the same seeds of the same tasks, once each."""
 
 
-class Metric(StrEnum):
+class Quantity(StrEnum):
     """What is summarised of every policy; each is the field of that name, `score` excepted."""
 
     ACCURACY = "accuracy"
@@ -95,13 +95,13 @@ class Comparison:
     better_score: Estimate
 
 
-def measures(rent: float) -> dict[Metric, Measure]:
+def measures(rent: float) -> dict[Quantity, Measure]:
     """How each metric is read from a row."""
-    return {metric: _reader(metric, rent) for metric in Metric}
+    return {metric: _reader(metric, rent) for metric in Quantity}
 
 
-def _reader(metric: Metric, rent: float) -> Measure:
-    if metric is Metric.SCORE:
+def _reader(metric: Quantity, rent: float) -> Measure:
+    if metric is Quantity.SCORE:
         return lambda row: row.score(rent)
     return lambda row: float(getattr(row, metric.value))
 
@@ -115,9 +115,11 @@ def interquartile_mean(values: Numbers, axis: int = -1) -> Any:
     return stats.trim_mean(values, 0.25, axis=axis)
 
 
-def summarise_policies(rows: Sequence[ExamRow], rent: float, bootstrap: Bootstrap) -> dict[str, dict[Metric, Summary]]:
+def summarise_policies(
+    rows: Sequence[ExamRow], rent: float, bootstrap: Bootstrap
+) -> dict[str, dict[Quantity, Summary]]:
     """Mean and interquartile mean of every metric of every policy, over all its rows; policies as first met."""
-    found: dict[str, dict[Metric, Summary]] = {}
+    found: dict[str, dict[Quantity, Summary]] = {}
     for policy in dict.fromkeys(row.policy for row in rows):
         own = list(_rows_of(rows, policy).values())
         tasks = [row.task for row in own]
@@ -133,7 +135,7 @@ def summarise_policies(rows: Sequence[ExamRow], rent: float, bootstrap: Bootstra
 
 def compare(rows: Sequence[ExamRow], first: str, second: str, rent: float, bootstrap: Bootstrap) -> Comparison:
     """The first policy against the second, on every task and seed of the rows."""
-    accuracy, score = measures(rent)[Metric.ACCURACY], measures(rent)[Metric.SCORE]
+    accuracy, score = measures(rent)[Quantity.ACCURACY], measures(rent)[Quantity.SCORE]
     return Comparison(
         first=first,
         second=second,
@@ -227,7 +229,9 @@ def _rows_of(rows: Sequence[ExamRow], policy: str) -> dict[tuple[str, int], Exam
     """The rows of a policy by task and seed, in their order."""
     own = [row for row in rows if row.policy == policy]
     if not own:
-        raise UnknownPolicy(f"no row is of policy '{policy}'; {nearest(policy, dict.fromkeys(r.policy for r in rows))}")
+        raise PolicyNotPlayed(
+            f"no row is of policy '{policy}'; {nearest(policy, dict.fromkeys(r.policy for r in rows))}"
+        )
     by_place = {(row.task, row.seed): row for row in sorted(own, key=lambda row: (row.task, row.seed))}
     if len(by_place) < len(own):
         twice = next(place for place in by_place if sum((row.task, row.seed) == place for row in own) > 1)

@@ -10,7 +10,7 @@ from esper.contracts import Event
 from esper.runs.config import TrainConfig
 from esper.runs.directory import RunDirectory
 from esper.runs.interrupts import Interrupts
-from esper.runs.progress import Progress
+from esper.runs.progress import RunProgress
 from esper.telemetry import (
     AnomalyRaised,
     DetailChanged,
@@ -30,11 +30,11 @@ from esper.telemetry import (
 )
 
 
-class Chronicle:
+class RunRecorder:
     """Takes every event once. Nothing that is learned depends on what becomes of it."""
 
     def __init__(
-        self, directory: RunDirectory, config: TrainConfig, progress: Progress, interrupts: Interrupts
+        self, directory: RunDirectory, config: TrainConfig, progress: RunProgress, interrupts: Interrupts
     ) -> None:
         self.directory, self.config = directory, config
         self._progress, self._interrupts = progress, interrupts

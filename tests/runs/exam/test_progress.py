@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from esper.runs.exam.watching import Bars, Lines
+from esper.runs.exam.progress import ExamBars, ExamLines
 
 HOSTILE = "runs/[/b][red]x.toml"
 
@@ -17,7 +17,7 @@ def watched(kind, terminal=False, **more):
 
 @pytest.mark.parametrize(("total", "lines"), [(100, 10), (10, 10), (3, 3), (1, 1)])
 def test_lines_say_every_tenth_of_a_stage_and_its_end(total, lines):
-    watcher, said = watched(Lines)
+    watcher, said = watched(ExamLines)
     with watcher:
         watcher.stage("tiny: none", total, 0)
         for _ in range(total):
@@ -29,14 +29,14 @@ def test_lines_say_every_tenth_of_a_stage_and_its_end(total, lines):
 
 
 def test_lines_start_from_what_is_known():
-    watcher, said = watched(Lines)
+    watcher, said = watched(ExamLines)
     watcher.stage("tiny: none", 10, 8)
     watcher.advance()
     assert said.getvalue().startswith("tiny: none: 10 episodes, 8 of them known\n  9/10  left ")
 
 
 def test_quiet_lines_say_only_what_went_wrong():
-    watcher, said = watched(Lines, quiet=True)
+    watcher, said = watched(ExamLines, quiet=True)
     with watcher:
         watcher.stage("tiny: none", 1, 0)
         watcher.advance()
@@ -46,7 +46,7 @@ def test_quiet_lines_say_only_what_went_wrong():
 
 
 def test_bars_count_a_stage_from_what_is_known_to_its_end():
-    watcher, said = watched(Bars, terminal=True)
+    watcher, said = watched(ExamBars, terminal=True)
     with watcher:
         watcher.advance()
         watcher.stage("tiny: none", 9, 4)
@@ -58,7 +58,7 @@ def test_bars_count_a_stage_from_what_is_known_to_its_end():
     assert "a worker was replaced" in said.getvalue()
 
 
-@pytest.mark.parametrize("kind", [Bars, Lines])
+@pytest.mark.parametrize("kind", [ExamBars, ExamLines])
 def test_names_are_not_taken_for_markup(kind):
     watcher, said = watched(kind)
     with watcher:

@@ -14,14 +14,14 @@ from esper.environment import DEFAULT_TASK, Compute, find_task
 from esper.rewards import Mode, RewardConfig
 from esper.runs.backends import Backend, make_backend, one_thread
 from esper.runs.directory import Unwritable, write_whole
-from esper.runs.exam.ledger import Ledger
+from esper.runs.exam.examiner import Control, Examined, Examiner, ScheduledJob, StaticJob, TrialJob
 from esper.runs.exam.report import write_report
+from esper.runs.exam.results import ExamResults
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.search import rungs, search
-from esper.runs.exam.sitting import Control, Examiner, Sat, ScheduledJob, StaticJob, TrialJob
 from esper.runs.exam.static import widened
+from esper.runs.player import Game, Job, Played, Purpose
 from esper.runs.policies import SCHEDULE, file_of, find_policy
-from esper.runs.rollout import Game, Job, Played, Purpose
 from esper.runs.seeds import EXAM_SEEDS
 from esper.telemetry import WorkerReplaced
 
@@ -167,7 +167,7 @@ class Exam:
 
     def __init__(self, config: ExamConfig, directory: Path, watcher: Watcher) -> None:
         self.config, self.directory, self._watcher = config, directory, watcher
-        self._ledger = Ledger(_claimed(directory, config.identity()) / "rows.jsonl")
+        self._ledger = ExamResults(_claimed(directory, config.identity()) / "rows.jsonl")
 
     def hold(self) -> list[ExamRow]:
         """Play what has not been played, write the report, and return all rows."""
@@ -227,7 +227,7 @@ class Exam:
         self._watcher.stage(f"{task}: {', '.join(policies)}", len(wanted), len(wanted) - len(missing))
 
         def done(played: Played) -> None:
-            assert isinstance(played, Sat)
+            assert isinstance(played, Examined)
             self._ledger.add_row(played.row, played.fossils)
             self._watcher.advance()
 

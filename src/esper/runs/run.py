@@ -32,13 +32,13 @@ from esper.rl import (
     save_checkpoint,
 )
 from esper.runs.backends import Backend, make_backend, one_thread
-from esper.runs.chronicle import Chronicle
 from esper.runs.config import TrainConfig
-from esper.runs.directory import RunDirectory, State, Unwritable, status_now
+from esper.runs.directory import RunDirectory, RunState, Unwritable, status_now
 from esper.runs.interrupts import Interrupts
+from esper.runs.player import Job, Played, Purpose
 from esper.runs.profiling import profile_episode
-from esper.runs.progress import Progress
-from esper.runs.rollout import Job, Played, Purpose
+from esper.runs.progress import RunProgress
+from esper.runs.run_recorder import RunRecorder
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, training_seed
 from esper.runs.summary import evaluated, summarise, update_event
 from esper.telemetry import (
@@ -70,7 +70,7 @@ class Halted(EsperError):
 
 
 @dataclass(frozen=True)
-class Memory:
+class RunCounters:
     """What a run knows beside its learner; stored in every checkpoint."""
 
     round: int = 0
@@ -84,32 +84,32 @@ class Memory:
 class Run:
     """One run in one process, from its checkpoint to the last round."""
 
-    def __init__(self, directory: RunDirectory, config: TrainConfig, progress: Progress) -> None:
+    def __init__(self, directory: RunDirectory, config: TrainConfig, progress: RunProgress) -> None:
         self.directory, self.config, self.progress = directory, config, progress
         self.learner = new_learner(config)
-        self.memory = Memory()
+        self.memory = RunCounters()
         self.interrupts = Interrupts()
-        self.chronicle = Chronicle(directory, config, progress, self.interrupts)
+        self.recorder = RunRecorder(directory, config, progress, self.interrupts)
 
-    def start(self) -> State:
+    def start(self) -> RunState:
         """Train a new run to its end."""
         return self._guarded(resume=False)
 
-    def resume(self) -> State:
+    def resume(self) -> RunState:
         """Go on from the newest checkpoint that can be read."""
         return self._guarded(resume=True)
 
-    def _guarded(self, resume: bool) -> State:
+    def _guarded(self, resume: bool) -> RunState:
         """Train, and leave a true word about how it ended, whatever happens."""
-        with self.directory.locked(), one_thread(), self.interrupts, self.chronicle:
+        with self.directory.locked(), one_thread(), self.interrupts, self.recorder:
             try:
                 state, reason = self._train(resume), None
             except KeyboardInterrupt:
-                state, reason = State.INTERRUPTED, None
-                self.chronicle.note(RunInterrupted())
+                state, reason = RunState.INTERRUPTED, None
+                self.recorder.note(RunInterrupted())
             except Halted as error:
-                state, reason = State.HALTED, str(error)
-                self.chronicle.note(RunHalted(reason))
+                state, reason = RunState.HALTED, str(error)
+                self.recorder.note(RunHalted(reason))
             except OSError as error:
                 self._failed(str(error))
                 raise Unwritable(
@@ -122,34 +122,34 @@ class Run:
             self._write_status(state, reason)
             return state
 
-    def _train(self, resume: bool) -> State:
+    def _train(self, resume: bool) -> RunState:
         started = time.perf_counter()
-        self._write_status(State.RUNNING)
+        self._write_status(RunState.RUNNING)
         config = self.config
         with make_backend(config.backend, config.game(), config.workers, config.timeout, config.ray_address) as backend:
             if resume:
                 self._restore()
             else:
-                self.chronicle.note(self._introduction(backend))
+                self.recorder.note(self._introduction(backend))
                 self._save()
             self.progress.begin(config, backend.workers, self.memory.round)
             while self.memory.round < config.rounds:
                 self._round(backend)
-            self.chronicle.round = self.memory.round
+            self.recorder.round = self.memory.round
             if config.compare:
                 self.progress.compared(self._compare(backend))
-        self.chronicle.note(RunFinished(self.memory.best_round, time.perf_counter() - started))
-        return State.FINISHED
+        self.recorder.note(RunFinished(self.memory.best_round, time.perf_counter() - started))
+        return RunState.FINISHED
 
     def _round(self, backend: Backend) -> None:
         """Play, update, evaluate, save."""
         number, config = self.memory.round, self.config
-        self.chronicle.begin(number)
+        self.recorder.begin(number)
         self.progress.round_begins(number)
         started = time.perf_counter()
         played = self._play(backend, self._training_jobs())
         summary = summarise([each.finished for each in played], time.perf_counter() - started)
-        self.chronicle.note(summary)
+        self.recorder.note(summary)
         self.progress.round_ends(number, summary, self._learn(played))
         if (number + 1) % config.evaluate_every == 0 or number + 1 == config.rounds:
             self._evaluate(backend)
@@ -157,7 +157,7 @@ class Run:
         self._save()
 
     def _training_jobs(self) -> list[Job]:
-        config, tasks, detailed = self.config, cycle(self.config.task), self.chronicle.detailed
+        config, tasks, detailed = self.config, cycle(self.config.task), self.recorder.detailed
         seeds = [training_seed(config.seed, self.memory.round, place) for place in range(config.episodes)]
         return [Job(next(tasks), seed, "learned", Purpose.TRAIN, detailed=detailed) for seed in seeds]
 
@@ -181,17 +181,17 @@ class Run:
         """One update, and everything that is told of it."""
         learner, progress = self.learner, self.memory.round / self.config.rounds
         device = next(learner.network.parameters()).device
-        examiner = UpdateExaminer(learner.network) if self.chronicle.detailed else None
+        examiner = UpdateExaminer(learner.network) if self.recorder.detailed else None
         started = now(device)
         with profiled(self.directory.profiles, "update", device) if self._to_profile() else nullcontext():
             metrics = learner.update(rows, progress, groups=tasks, probe=examiner.see if examiner else None)
-        raised = self.chronicle.note(update_event(metrics, now(device) - started))
+        raised = self.recorder.note(update_event(metrics, now(device) - started))
         if examiner:
-            self.chronicle.note(examiner.report(rows.observation, rows.valid))
+            self.recorder.note(examiner.report(rows.observation, rows.valid))
         if any(anomaly.kind in RATIO_KINDS for anomaly in raised):
             for moved in extreme_ratios(learner.network, rows, self.config.ppo.exploration, STEPS_KEPT):
                 job = jobs[moved.row]
-                self.chronicle.note(StepMoved(job.seed, job.task, moved.step, moved.head, moved.choice, moved.ratio))
+                self.recorder.note(StepMoved(job.seed, job.task, moved.step, moved.head, moved.choice, moved.ratio))
         return metrics
 
     def _to_profile(self) -> bool:
@@ -201,10 +201,10 @@ class Run:
         """All jobs, their events logged as they complete."""
 
         def done(played: Played) -> None:
-            self.chronicle.note_all([*played.events, played.finished], played.job.seed)
+            self.recorder.note_all([*played.events, played.finished], played.job.seed)
             self.progress.episode(played.finished)
 
-        return backend.map(self.learner.network.state_dict(), jobs, done, self.chronicle.note)
+        return backend.map(self.learner.network.state_dict(), jobs, done, self.recorder.note)
 
     def _evaluate(self, backend: Backend) -> None:
         """Greedy play on the evaluation seeds; keeps the weights if they are the best so far."""
@@ -213,7 +213,7 @@ class Run:
         jobs = [Job(task, seed, "greedy", Purpose.EVALUATE) for task in config.task for seed in seeds]
         finished = [played.finished for played in self._play(backend, jobs)]
         found = evaluated(finished, self.memory.best)
-        self.chronicle.note(found)
+        self.recorder.note(found)
         self.progress.evaluated(found)
         if found.best:
             self.memory = replace(self.memory, best=found.total, best_round=number)
@@ -236,9 +236,9 @@ class Run:
     def _restore(self) -> None:
         """Also leaves the detector as it was at the checkpoint; what it raises of the past is in the log already."""
         checkpoint, damaged = self._newest()
-        self.chronicle.round = self.memory.round
-        self.chronicle.note(RunResumed(checkpoint.name, tuple(path.name for path in damaged)))
-        self.chronicle.recall()
+        self.recorder.round = self.memory.round
+        self.recorder.note(RunResumed(checkpoint.name, tuple(path.name for path in damaged)))
+        self.recorder.recall()
         self.progress.resumed(checkpoint, damaged)
 
     def _newest(self) -> tuple[Path, list[Path]]:
@@ -247,7 +247,7 @@ class Run:
         for path in self.directory.saved():
             try:
                 checkpoint = load_checkpoint(path)
-                memory = Memory(**checkpoint.extra)
+                memory = RunCounters(**checkpoint.extra)
                 restore(checkpoint, self.learner)
             except (BadCheckpoint, TypeError) as error:
                 self.progress.damaged(path, error)
@@ -263,10 +263,10 @@ class Run:
         path = self.directory.checkpoint(self.memory.round)
         with self.interrupts.deferred():
             self._write(path)
-            self.chronicle.note(CheckpointWritten(path.name))
-            self.chronicle.sync()
+            self.recorder.note(CheckpointWritten(path.name))
+            self.recorder.sync()
             self.directory.forget_old(self.config.keep)
-            self._write_status(State.RUNNING)
+            self._write_status(RunState.RUNNING)
 
     def _write(self, path: Path) -> None:
         with self.interrupts.deferred():
@@ -275,11 +275,11 @@ class Run:
     def _failed(self, reason: str) -> None:
         """Say why, as far as the disk still lets us: the log may be full where the status is only replaced."""
         with suppress(OSError, EsperError):
-            self._write_status(State.FAILED, reason)
+            self._write_status(RunState.FAILED, reason)
         with suppress(OSError, EsperError):
-            self.chronicle.note(RunFailed(reason))
+            self.recorder.note(RunFailed(reason))
 
-    def _write_status(self, state: State, reason: str | None = None) -> None:
+    def _write_status(self, state: RunState, reason: str | None = None) -> None:
         memory = self.memory
         status = status_now(state, memory.round, self.config.rounds)
         self.directory.write_status(replace(status, best=memory.best, best_round=memory.best_round, reason=reason))

@@ -16,8 +16,8 @@ from esper.runs import TrainConfig
 from esper.runs.backends import BadWorkers
 from esper.runs.directory import Unwritable
 from esper.runs.exam import Exam, ExamConfig, read_rows
-from esper.runs.exam.conduct import OtherExam
-from esper.runs.loop import new_learner
+from esper.runs.exam.exam import OtherExam
+from esper.runs.run import new_learner
 from esper.runs.seeds import EXAM_SEEDS
 from tests.runs.worlds import tiny_task
 

@@ -7,25 +7,25 @@ from typing import Any
 from esper.contracts import HEADS_OF, ActionCodec, Event, Head, Op
 from esper.controller import Decision
 from esper.environment import GrowEnv, Probe
-from esper.rl import Acted, State
+from esper.rl import Acted, MemoryState
 from esper.telemetry import DecisionMade, GradientCollector, GradientsSeen, RewardPaid, RolledBack, memory_figures
 
 
-class Tape:
+class EpisodeRecorder:
     """A sink that keeps an episode's events, and turns decisions, rewards and what a probe sees into events."""
 
     def __init__(self, detailed: bool = False) -> None:
         self.events: list[Event] = []
         self._detailed = detailed
         self._gradients = GradientCollector()
-        self._states: list[State] = []
+        self._states: list[MemoryState] = []
 
     @property
     def probe(self) -> Probe | None:
         """What is to be shown the gradients of host and seeds; None if nobody asks for them."""
         return (lambda gradients: self._gradients.see(gradients)) if self._detailed else None
 
-    def remember(self, state: State) -> None:
+    def remember(self, state: MemoryState) -> None:
         """A state of the controller's memory."""
         if self._detailed:
             self._states.append(state)

@@ -20,9 +20,9 @@ from esper.controller import (
 )
 from esper.environment import FIELDS, Compute, GrowEnv, Task, World, find_task, stream
 from esper.rewards import RewardConfig
-from esper.rl import Buffer, Sequences, State, value_of
+from esper.rl import Buffer, MemoryState, Sequences, value_of
+from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.policies import find_policy
-from esper.runs.tape import Tape
 from esper.telemetry import EpisodeFinished
 from esper.telemetry.profiler import now
 
@@ -106,15 +106,15 @@ class Player:
             self._envs[task] = self.game.build_env(task)
         return self._envs[task]
 
-    def play(self, job: Job, tape: Tape | None = None) -> Played:
+    def play(self, job: Job, recorder: EpisodeRecorder | None = None) -> Played:
         """The whole episode. The same job under the same weights gives the same result in any process."""
-        return self.play_in(self.env_for(job), job, tape or Tape(job.detailed))
+        return self.play_in(self.env_for(job), job, recorder or EpisodeRecorder(job.detailed))
 
-    def play_in(self, env: GrowEnv, job: Job, tape: Tape) -> Played:
+    def play_in(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> Played:
         """The whole episode in this environment."""
-        env.sink, env.probe = tape, tape.probe
-        sequences, finished = self._episode(env, job, tape)
-        told = tuple(tape.events) if self.game.record or job.detailed else ()
+        env.sink, env.probe = recorder, recorder.probe
+        sequences, finished = self._episode(env, job, recorder)
+        told = tuple(recorder.events) if self.game.record or job.detailed else ()
         return Played(job, finished, told, sequences)
 
     def env_for(self, job: Job) -> GrowEnv:
@@ -128,28 +128,28 @@ class Player:
             return Learned(self._network, greedy, game.exploration, game.persistence, name=job.policy)
         return find_policy(job.policy)
 
-    def _episode(self, env: GrowEnv, job: Job, tape: Tape) -> tuple[Sequences | None, EpisodeFinished]:
+    def _episode(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> tuple[Sequences | None, EpisodeFinished]:
         started = now(self.game.device)
         policy, generator = self.policy_for(job), stream(job.seed, "actions")
         observation, _ = env.reset(seed=job.seed)
         state = policy.start(env.codec)
         row = Row(env.task.horizon, observation, state.memory) if isinstance(policy, Learned) else None
-        tally, over = Tally(), False
+        tally, over = EpisodeTally(), False
         while not over:
             seen = observation
             decision, state = policy.act(seen, state, generator)
             observation, reward, terminated, truncated, info = env.step(decision.choices)
             over = terminated or truncated
             tally.add(decision, seen, reward, info)
-            tape.narrate(env, decision, tally.forced_now, reward, info)
+            recorder.narrate(env, decision, tally.forced_now, reward, info)
             if row is not None:
                 expected = self._expected(observation, state.memory) if truncated else 0.0
                 row.add(seen, decision, reward, over, expected)
-                tape.remember(state.memory)
-        tape.conclude()
+                recorder.remember(state.memory)
+        recorder.conclude()
         return None if row is None else row.sequences(), tally.finished(env, job, now(self.game.device) - started)
 
-    def _expected(self, observation: Arrays, state: State) -> float:
+    def _expected(self, observation: Arrays, state: MemoryState) -> float:
         """Of the state after the horizon, with the masks and the memory that the last action left."""
         if not self.game.bootstrap_at_horizon:
             return 0.0
@@ -159,7 +159,7 @@ class Player:
 class Row:
     """One episode of a learned policy, as it will be learned from."""
 
-    def __init__(self, horizon: int, observation: Arrays, state: State) -> None:
+    def __init__(self, horizon: int, observation: Arrays, state: MemoryState) -> None:
         example = {name: torch.from_numpy(array) for name, array in observation.items()}
         self._buffer = Buffer(1, horizon, example, len(Head))
         self._buffer.begin(state)
@@ -177,7 +177,7 @@ class Row:
         return self._buffer.sequences()
 
 
-class Tally:
+class EpisodeTally:
     """Counts along an episode."""
 
     def __init__(self) -> None:

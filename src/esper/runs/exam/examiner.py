@@ -11,10 +11,10 @@ import torch
 from esper.controller import Decision, NoGrowth, Policy, Schedule
 from esper.environment import Episode, GrowEnv, Split, Task, find_task
 from esper.growth import Fossil, count_flops, count_parameters, evaluating
+from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.static import from_scratch, widened
-from esper.runs.rollout import Job, Played, Player
-from esper.runs.tape import Tape
+from esper.runs.player import Job, Played, Player
 
 PASSES = 3
 """A training step counts as three forward passes: one forward, two backward."""
@@ -56,14 +56,14 @@ class TrialJob(ScheduledJob):
 
 
 @dataclass(frozen=True)
-class Sat(Played):
+class Examined(Played):
     """What came of a job, with its row of the exam and the architecture that was kept."""
 
     row: ExamRow
     fossils: tuple[Fossil, ...]
 
 
-class Meter(Tape):
+class Meter(EpisodeRecorder):
     """Adds up accuracy and operations, epoch by epoch, as an episode goes on."""
 
     def __init__(self) -> None:
@@ -90,10 +90,10 @@ class Examiner(Player):
             return NoGrowth()
         return job.schedule if isinstance(job, ScheduledJob) else super().policy_for(job)
 
-    def play_in(self, env: GrowEnv, job: Job, tape: Tape) -> Played:
+    def play_in(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> Played:
         """The whole episode, then the test split, once; a trial goes without."""
         if isinstance(job, TrialJob):
-            return super().play_in(env, job, tape)
+            return super().play_in(env, job, recorder)
         meter = Meter()
         played = super().play_in(env, job, meter)
         assert env.episode is not None
@@ -114,7 +114,7 @@ class Examiner(Player):
             seconds=played.finished.seconds,
             kept=", ".join(f"{fossil.slot} {fossil.blueprint}" for fossil in body.fossils()),
         )
-        return Sat(job, played.finished, (), None, row, body.fossils())
+        return Examined(job, played.finished, (), None, row, body.fossils())
 
 
 def epoch_flops(episode: Episode) -> float:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from esper.runs.backends.backend import Closing, Done, EpisodeLost, NoWorkers, Replaced, Weights, check_weights
-from esper.runs.backends.desk import Answer, Failure
-from esper.runs.rollout import Job, Played
+from esper.runs.backends.worker import Answer, Failure
+from esper.runs.player import Job, Played
 from esper.telemetry import WorkerReplaced
 
 ATTEMPTS = 3
@@ -111,7 +111,7 @@ class Round:
             )
 
 
-class Crew(Closing, ABC):
+class WorkerPool(Closing, ABC):
     """As many workers as are needed and allowed. One that dies or stays silent is replaced."""
 
     cure = ""

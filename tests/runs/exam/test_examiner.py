@@ -11,8 +11,8 @@ from esper.contracts import WAIT
 from esper.controller import NoGrowth, Schedule, ScheduledSeed
 from esper.environment import Episode, Split, World, find_task
 from esper.growth import count_flops, count_parameters
-from esper.runs.exam.sitting import Control, Examiner, Sat, StaticJob, TrialJob, epoch_flops, share_right
-from esper.runs.rollout import Game, Job, Played, Purpose
+from esper.runs.exam.examiner import Control, Examined, Examiner, StaticJob, TrialJob, epoch_flops, share_right
+from esper.runs.player import Game, Job, Played, Purpose
 from tests.runs.worlds import tiny_task
 
 HELD = Schedule((ScheduledSeed(0, "layer1", "mlp", fossilize=False),))
@@ -192,7 +192,7 @@ def test_two_policies_start_from_the_same_first_weights_on_a_seed_and_from_other
 
 def test_an_examiner_s_answer_holds_no_events_and_no_sequences(task, player):
     sat = player.play(job_of(task, "random"))
-    assert type(sat) is Sat
+    assert type(sat) is Examined
     assert (sat.events, sat.sequences) == ((), None)
 
 

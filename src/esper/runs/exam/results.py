@@ -20,7 +20,7 @@ ENUMS: dict[Any, Any] = {Style: lambda name: Style[name], Topology: Topology}
 """How values of enumerations are read."""
 
 
-class Ledger:
+class ExamResults:
     """The lines of `rows.jsonl`. Rows are kept with the architecture that the episode left; trials with their worth."""
 
     def __init__(self, path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from esper.contracts import EsperError
 from esper.runs.backends.backend import EpisodeFailed, MakePlayer, Weights
-from esper.runs.rollout import Game, Job, Played, Player
+from esper.runs.player import Game, Job, Played, Player
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def quiet_player(make: MakePlayer, game: Game) -> Player:
         return make(game)
 
 
-class Desk:
+class WorkerPlayer:
     """One worker's place. The player is made for the first job, so that an error in making it is an answer as well.
 
     `folder` is the caller's working directory: tasks and data may be named by relative paths.

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from esper.contracts import EsperError, Stage, StageChanged
 from esper.rl import BadCheckpoint, load_checkpoint
-from esper.runs import Job, Lines, Player, Purpose, Quiet, Run, RunDirectory, State, Unwritable
+from esper.runs import Job, Player, Purpose, Quiet, RoundLines, Run, RunDirectory, RunState, Unwritable
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, TRAINING_SEEDS, training_seed
 from esper.telemetry import (
     EpisodeFinished,
@@ -48,7 +48,7 @@ def silent():
 def trained(path, config):
     directory = RunDirectory.create(path, config)
     run = Run(directory, config, silent())
-    assert run.start() is State.FINISHED
+    assert run.start() is RunState.FINISHED
     return directory, run
 
 
@@ -82,7 +82,7 @@ def test_a_run_plays_updates_evaluates_and_leaves_everything_in_its_directory(tm
         "run.lock",
         "status.json",
     ]
-    assert directory.state() is State.FINISHED
+    assert directory.state() is RunState.FINISHED
     records = list(effective(read_log(directory.events_file)))
     rounds = [each for each in records if isinstance(each.event, RoundFinished)]
     assert [each.round for each in rounds] == [0, 1, 2, 3]
@@ -191,11 +191,11 @@ def test_a_run_killed_at_twenty_random_moments_ends_as_if_it_never_was(tmp_path)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         kills += 1
-        assert directory.state() in {State.KILLED, State.UNKNOWN, State.FINISHED}
+        assert directory.state() in {RunState.KILLED, RunState.UNKNOWN, RunState.FINISHED}
         list(read_log(directory.events_file))
         process = in_process(go_on, directory.path)
     process.join(120)
-    assert directory.state() is State.FINISHED
+    assert directory.state() is RunState.FINISHED
     assert kills >= 10
     assert same(weights(directory), weights(whole))
     finished = [each for each in effective(read_log(directory.events_file)) if isinstance(each.event, RoundFinished)]
@@ -224,7 +224,7 @@ def test_a_run_that_is_asked_to_stop_says_so_and_goes_on_later(tmp_path, number)
     os.kill(process.pid, number)
     process.join(30)
     assert process.exitcode == 0
-    assert directory.state() is State.INTERRUPTED
+    assert directory.state() is RunState.INTERRUPTED
     assert isinstance(list(read_log(directory.events_file))[-1].event, RunInterrupted)
     assert not list(directory.checkpoints.glob(".*"))
 
@@ -237,7 +237,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path):
     newest.write_bytes(newest.read_bytes()[:-100])
     said = StringIO()
     run = Run(directory, config, Quiet(Console(file=said, width=200)))
-    assert run.resume() is State.FINISHED
+    assert run.resume() is RunState.FINISHED
     assert f"{newest.name} is damaged and left out" in said.getvalue()
     resumed = [each.event for each in read_log(directory.events_file) if isinstance(each.event, RunResumed)]
     assert resumed == [RunResumed("round-00003.pt", (newest.name,))]
@@ -251,7 +251,7 @@ def test_a_run_without_any_readable_checkpoint_is_said_to_be_lost(tmp_path):
         path.write_bytes(b"nothing")
     with pytest.raises(BadCheckpoint, match=r"none of the \d checkpoints .* can be read; start a new run"):
         Run(directory, config, silent()).resume()
-    assert directory.state() is State.FAILED
+    assert directory.state() is RunState.FAILED
 
 
 def test_a_truncated_line_of_events_loses_that_line_only(tmp_path):
@@ -271,8 +271,8 @@ def test_three_updates_without_finite_gradients_halt_the_run_and_keep_the_last_g
     directory = RunDirectory.create(tmp_path / "run", config)
     run = Run(directory, config, silent())
     run.learner.network.op_head.weight.register_hook(lambda gradient: gradient * float("nan"))
-    assert run.start() is State.HALTED
-    assert directory.state() is State.HALTED
+    assert run.start() is RunState.HALTED
+    assert directory.state() is RunState.HALTED
     assert "not finite" in directory.status().reason
     assert isinstance(list(read_log(directory.events_file))[-1].event, RunHalted)
     assert load_checkpoint(directory.saved()[0]).extra["round"] == 2
@@ -301,7 +301,7 @@ def test_a_full_disk_ends_the_run_with_the_way_on_and_later_it_goes_on(tmp_path,
     assert not list(directory.checkpoints.glob(".*"))
     if directory.saved():
         Run(directory, config, silent()).resume()
-        assert directory.state() is State.FINISHED
+        assert directory.state() is RunState.FINISHED
 
 
 def test_a_failing_write_of_a_checkpoint_is_said_with_the_way_on(tmp_path, monkeypatch):
@@ -312,10 +312,10 @@ def test_a_failing_write_of_a_checkpoint_is_said_with_the_way_on(tmp_path, monke
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("esper.runs.loop.save_checkpoint", full)
+    monkeypatch.setattr("esper.runs.run.save_checkpoint", full)
     with pytest.raises(Unwritable, match=r"No space left on device.*make room, then 'esper resume"):
         run.start()
-    assert directory.state() is State.FAILED
+    assert directory.state() is RunState.FAILED
 
 
 def test_the_horizon_bootstraps_only_when_asked_and_a_panic_never(tmp_path):
@@ -356,7 +356,7 @@ def test_lines_tell_every_round_with_its_figures(tmp_path):
     said = StringIO()
     config = small_config(tmp_path, reward="twin")
     directory = RunDirectory.create(tmp_path / "run", config)
-    Run(directory, config, Lines(Console(file=said, width=250))).start()
+    Run(directory, config, RoundLines(Console(file=said, width=250))).start()
     text = said.getvalue()
     assert "round 3/3" in text
     for word in ("return", "accuracy", "points over twin", "growth", "episodes/s", "entropy", "kl", "left"):

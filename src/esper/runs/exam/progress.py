@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 LINES_PER_STAGE = 10
 
 
-class Bars:
+class ExamBars:
     """A bar per stage, redrawn in place. Use it as a context."""
 
     def __init__(self, console: Console) -> None:
@@ -22,7 +22,7 @@ class Bars:
         self._progress = Progress(*columns, console=console)
         self._stage: TaskID | None = None
 
-    def __enter__(self) -> "Bars":
+    def __enter__(self) -> "ExamBars":
         self._progress.start()
         return self
 
@@ -42,14 +42,14 @@ class Bars:
         self._progress.console.print(sentence, highlight=False, markup=False)
 
 
-class Lines:
+class ExamLines:
     """A line for every tenth of a stage, for logs and pipes; none if `quiet`."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console, self._quiet = console, quiet
         self._title, self._total, self._done, self._played, self._started = "", 0, 0, 0, 0.0
 
-    def __enter__(self) -> "Lines":
+    def __enter__(self) -> "ExamLines":
         return self
 
     def __exit__(
