@@ -8,15 +8,16 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "esper"
 
-BELOW = {"contracts", "growth", "rewards", "environment", "rl", "controller", "telemetry"}
+BELOW = {"contracts", "checked", "growth", "rewards", "environment", "rl", "controller", "telemetry"}
 MAY_IMPORT = {
     "contracts": set(),
+    "checked": {"contracts"},
     "rl": set(),
     "growth": {"contracts"},
     "rewards": {"contracts"},
-    "telemetry": {"contracts"},
-    "environment": {"contracts", "growth", "rewards"},
-    "controller": {"contracts", "rl"},
+    "telemetry": {"contracts", "checked"},
+    "environment": {"contracts", "checked", "growth", "rewards"},
+    "controller": {"contracts", "checked", "rl"},
     "runs": BELOW,
     "gardener": {"contracts", "growth", "environment", "controller"},
     "dashboard": {"contracts", "telemetry"},

@@ -1,21 +1,21 @@
 """The life of a seed: its stages, what may follow each, and what happens in each. One table."""
 
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum, StrEnum
 
 
-class Stage(IntEnum):
+class Stage(StrEnum):
     """Where a slot stands. The first six are a seed's way in, the last three the way out."""
 
-    DORMANT = 0
-    GERMINATED = 1
-    TRAINING = 2
-    BLENDING = 3
-    HOLDING = 4
-    FOSSILIZED = 5
-    PRUNED = 6
-    EMBARGOED = 7
-    RESETTING = 8
+    DORMANT = "DORMANT"
+    GERMINATED = "GERMINATED"
+    TRAINING = "TRAINING"
+    BLENDING = "BLENDING"
+    HOLDING = "HOLDING"
+    FOSSILIZED = "FOSSILIZED"
+    PRUNED = "PRUNED"
+    EMBARGOED = "EMBARGOED"
+    RESETTING = "RESETTING"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+"""What comes from outside, as dataclasses: every key known, every value of its type, nothing converted on the way.
+
+Messages name the key, what is allowed there and what was given; `msgspec` judges the values.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from esper.contracts import EsperError, nearest
+
+MAX_TOML_BYTES = 1_000_000
+WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table"}
+ITEMS = {str: "a list of strings", int: "a list of integers", float: "a list of numbers"}
+
+Record = TypeVar("Record")
+
+
+class BadValue(EsperError):
+    """A file that cannot be read, or a key or value that is not allowed."""
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a file of at most a megabyte."""
+    try:
+        if not path.is_file():
+            raise BadValue("there is no such file; give the path of a TOML file")
+        with path.open("rb") as file:
+            raw = file.read(MAX_TOML_BYTES + 1)
+    except OSError as error:
+        raise BadValue(f"the file cannot be read: {error.strerror}") from error
+    if len(raw) > MAX_TOML_BYTES:
+        raise BadValue(f"the file is larger than {MAX_TOML_BYTES:,} bytes; give a smaller one")
+    try:
+        return tomllib.loads(raw.decode())
+    except UnicodeDecodeError as error:
+        raise BadValue("the file is not UTF-8 text; give a TOML file") from error
+    except RecursionError as error:
+        raise BadValue("the file is nested too deeply; give one with plain tables") from error
+    except ValueError as error:
+        raise BadValue(f"the file is not TOML: {error}") from error
+
+
+def checked(kind: type[Record], table: Mapping[str, Any], defaults: Record | None = None, inside: str = "") -> Record:
+    """The dataclass that the table describes; what it leaves out is as in `defaults`, or as the class says.
+
+    `inside` is put before keys in messages.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Plot:
+    ...     rows: int
+    ...     crop: str = "oats"
+    >>> checked(Plot, {"rows": 3})
+    Plot(rows=3, crop='oats')
+    >>> checked(Plot, {"rows": 3, "corp": "rye"})
+    Traceback (most recent call last):
+    ...
+    esper.checked.BadValue: there is no key 'corp'; did you mean 'crop'?
+    """
+    known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # a dataclass
+    for key in table:
+        if key not in known:
+            raise BadValue(f"there is no key {inside + key!r}; {nearest(key, known)}")
+    hints = get_type_hints(kind)
+    if defaults is None:
+        absent = [name for name, each in known.items() if name not in table and _needed(each)]
+        if absent:
+            lacking = ", ".join(f"'{inside}{name}' ({words_for(hints[name])})" for name in absent)
+            raise BadValue(f"lacking are {lacking}" if absent[1:] else f"lacking is {lacking}")
+    given = {key: _value(hints[key], value, inside + key, getattr(defaults, key, None)) for key, value in table.items()}
+    rest = {} if defaults is None else {name: getattr(defaults, name) for name in known if name not in table}
+    return kind(**rest, **given)
+
+
+def _needed(each: "Field[Any]") -> bool:
+    return each.default is MISSING and each.default_factory is MISSING
+
+
+def _value(kind: Any, value: Any, key: str, default: Any) -> Any:
+    """The value as `kind`: tables are dataclasses, words name members of enumerations, all else is for msgspec."""
+    item = get_args(kind)[0] if get_origin(kind) is tuple else None
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
+        return checked(kind, value, default, f"{key}.")
+    if is_dataclass(item) and isinstance(item, type) and isinstance(value, list):
+        return tuple(_value(item, each, f"{key}[{place}]", None) for place, each in enumerate(value))
+    if isinstance(kind, type) and issubclass(kind, Enum) and isinstance(value, str):
+        members = {member.name.lower(): member for member in kind}
+        if value.lower() not in members:
+            raise BadValue(f"'{key}' is {shown_value(value)}; {nearest(value, members)}")
+        return members[value.lower()]
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, OverflowError):
+        raise BadValue(f"'{key}' must be {words_for(kind)}, and is {shown_value(value)}") from None
+
+
+def words_for(kind: Any) -> str:
+    """A type in the words of a message.
+
+    >>> words_for(tuple[str, ...]), words_for(int | None)
+    ('a list of strings', 'an integer')
+    """
+    arguments = get_args(kind)
+    if get_origin(kind) is tuple:
+        return ITEMS.get(arguments[0], "a list of tables")
+    if get_origin(kind) is UnionType:
+        return words_for(arguments[0])
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "one of " + ", ".join(member.name.lower() for member in kind)
+    if arguments and all(isinstance(each, str) for each in arguments):
+        return "one of " + ", ".join(arguments)
+    return WORDS.get(get_origin(kind) or kind, "a table")
+
+
+def shown_value(value: Any) -> str:
+    """The value, shortened; integers that Python refuses to write out are named by their size."""
+    if type(value) is int and abs(value) >= 2**63:
+        return "an integer of more than 64 bits"
+    if isinstance(value, (list, dict)):
+        return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
