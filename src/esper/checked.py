@@ -16,6 +16,7 @@ import msgspec
 from esper.contracts import EsperError, nearest
 
 MAX_TOML_BYTES = 1_000_000
+MAX_INTEGER = 2**63 - 1
 WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table"}
 ITEMS = {str: "a list of strings", int: "a list of integers", float: "a list of numbers"}
 
@@ -73,7 +74,7 @@ def checked(kind: type[Record], table: Mapping[str, Any], defaults: Record | Non
         absent = [name for name, each in known.items() if name not in table and _needed(each)]
         if absent:
             lacking = ", ".join(f"'{inside}{name}' ({words_for(hints[name])})" for name in absent)
-            raise BadValue(f"lacking are {lacking}" if absent[1:] else f"lacking is {lacking}")
+            raise BadValue(f"it lacks {lacking}")
     given = {key: _value(hints[key], value, inside + key, getattr(defaults, key, None)) for key, value in table.items()}
     rest = {} if defaults is None else {name: getattr(defaults, name) for name in known if name not in table}
     return kind(**rest, **given)
@@ -84,21 +85,30 @@ def _needed(each: "Field[Any]") -> bool:
 
 
 def _value(kind: Any, value: Any, key: str, default: Any) -> Any:
-    """The value as `kind`: tables are dataclasses, words name members of enumerations, all else is for msgspec."""
+    """The value as `kind`: tables are dataclasses, words name choices, all else is for msgspec."""
     item = get_args(kind)[0] if get_origin(kind) is tuple else None
+    choices = _choices(kind)
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
         return checked(kind, value, default, f"{key}.")
     if is_dataclass(item) and isinstance(item, type) and isinstance(value, list):
-        return tuple(_value(item, each, f"{key}[{place}]", None) for place, each in enumerate(value))
-    if isinstance(kind, type) and issubclass(kind, Enum) and isinstance(value, str):
-        members = {member.name.lower(): member for member in kind}
-        if value.lower() not in members:
-            raise BadValue(f"'{key}' is {shown_value(value)}; {nearest(value, members)}")
-        return members[value.lower()]
+        return tuple(_value(item, each, f"{key} {number}", None) for number, each in enumerate(value, start=1))
+    if choices:
+        if not isinstance(value, str) or value.lower() not in choices:
+            raise BadValue(f"'{key}' is {shown_value(value)}; {nearest(str(value), choices)}")
+        return choices[value.lower()]
     try:
+        if type(value) is int and abs(value) > MAX_INTEGER:
+            raise TypeError
         return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, OverflowError):
+    except (msgspec.ValidationError, TypeError):
         raise BadValue(f"'{key}' must be {words_for(kind)}, and is {shown_value(value)}") from None
+
+
+def _choices(kind: Any) -> dict[str, Any]:
+    """What words can name: members of an enumeration, in lower case, or literals."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return {member.name.lower(): member for member in kind}
+    return {each: each for each in get_args(kind) if isinstance(each, str)}
 
 
 def words_for(kind: Any) -> str:
@@ -112,16 +122,12 @@ def words_for(kind: Any) -> str:
         return ITEMS.get(arguments[0], "a list of tables")
     if get_origin(kind) is UnionType:
         return words_for(arguments[0])
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "one of " + ", ".join(member.name.lower() for member in kind)
-    if arguments and all(isinstance(each, str) for each in arguments):
-        return "one of " + ", ".join(arguments)
-    return WORDS.get(get_origin(kind) or kind, "a table")
+    return "one of " + ", ".join(_choices(kind)) if _choices(kind) else WORDS.get(get_origin(kind) or kind, "a table")
 
 
 def shown_value(value: Any) -> str:
     """The value, shortened; integers that Python refuses to write out are named by their size."""
-    if type(value) is int and abs(value) >= 2**63:
+    if type(value) is int and abs(value) > MAX_INTEGER:
         return "an integer of more than 64 bits"
     if isinstance(value, (list, dict)):
         return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"

@@ -307,7 +307,7 @@ BAD_FILES = [
     ({"code": '"import os"'}, CONV, "there is no key 'code'; known: name, data"),
     ({}, {**CONV, "kernal": "3"}, "there is no key 'host.kernal'; did you mean 'kernel'"),
     ({}, {**CONV, "widths": "[3]"}, "there is no key 'host.widths'"),
-    ({"name": None, "slots": None}, CONV, r"the file lacks 'name' \(a string\), 'slots' \(a list of strings\)"),
+    ({"name": None, "slots": None}, CONV, r"it lacks 'name' \(a string\), 'slots' \(a list of strings\)"),
     ({}, None, r"lacks 'host' \(a table\)"),
     ({}, {"kind": '"conv"'}, r"lacks 'host.channels' \(a list of integers\)"),
     ({}, {"channels": "[3]"}, "'host.kind' must be one of conv, dense, and is None"),
@@ -390,7 +390,7 @@ BAD_BYTES = [
     (b"\xff\xfe\x00", "the file is not UTF-8 text"),
     (b"slots = " + b"[" * 100_000, "the file is nested too deeply"),
     (b"# " + b"x" * 1_000_000, "larger than 1,000,000 bytes"),
-    (b"", "the file lacks 'name'"),
+    (b"", "it lacks 'name'"),
 ]
 
 

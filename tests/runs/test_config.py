@@ -56,17 +56,17 @@ def test_a_file_may_leave_settings_to_the_preset(tmp_path):
 
 
 BAD = [
-    ("ronds = 3", r"unknown setting 'ronds'; did you mean 'rounds'\?"),
-    ("[ppo]\nclipp = 0.1", r"\[ppo\] has an unknown setting 'clipp'; did you mean 'clip'\?"),
-    ("rounds = 'many'", "sets rounds to 'many'; give a value of type int"),
-    ("rounds = true", "sets rounds to True; give a value of type int"),
-    ("task = 'digits'", "sets task to 'digits'; give a value of type"),
-    ("[telemetry]\nlevel = 'brif'", r"\[telemetry\] sets level to 'brif'; did you mean 'brief'\?"),
-    ("[telemetry]\nlevel = 3", r"\[telemetry\] sets level to 3; give a value of type Level"),
+    ("ronds = 3", r"there is no key 'ronds'; did you mean 'rounds'\?"),
+    ("[ppo]\nclipp = 0.1", r"there is no key 'ppo.clipp'; did you mean 'clip'\?"),
+    ("rounds = 'many'", "'rounds' must be an integer, and is 'many'"),
+    ("rounds = true", "'rounds' must be an integer, and is True"),
+    ("task = 'digits'", "'task' must be a list of strings, and is 'digits'"),
+    ("[telemetry]\nlevel = 'brif'", r"'telemetry.level' is 'brif'; did you mean 'brief'\?"),
+    ("[telemetry]\nlevel = 3", "'telemetry.level' is 3; known: off, brief, normal, detailed"),
     ("[telemetry]\nmegabytes = -1.0", "telemetry.megabytes = -1.0; give a value from 0"),
-    ("backend = 'spark'", "sets backend to 'spark'; give a value of type"),
-    ("ppo = 3", "sets ppo to 3; give a value of type PPOConfig"),
-    ("[ppo]\nlearning_rate = 0.0", "learning_rate = 0.0; give a value from"),
+    ("backend = 'spark'", "'backend' is 'spark'; known: serial, process, ray"),
+    ("ppo = 3", "'ppo' must be a table, and is 3"),
+    ("[ppo]\nlearning_rate = 0.0", "ppo.learning_rate = 0.0; give a value from"),
     ("[ppo]\nhead_entropy = {op = -1.0}", "head_entropy of 'op' = -1.0"),
     ("rounds = 0", "rounds = 0; give a value from 1"),
     ("reward = 'twins'", "twin"),
@@ -76,10 +76,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), BAD, ids=[text for text, _ in BAD])
-def test_a_wrong_file_is_refused_with_the_way_out(tmp_path, text, message):
-    with pytest.raises(EsperError, match=message):
-        load_config(written(tmp_path, text))
+def test_a_wrong_file_is_refused_with_the_way_out(tmp_path):
+    for text, message in BAD:
+        with pytest.raises(EsperError, match=message):
+            load_config(written(tmp_path, text))
 
 
 def test_integers_are_good_where_numbers_are_asked_for(tmp_path):

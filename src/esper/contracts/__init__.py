@@ -33,7 +33,6 @@ from esper.contracts.fields import ObservationFields
 from esper.contracts.slots import Kind, SlotId, Topology
 from esper.contracts.snapshots import AlphaMode, HostSnapshot, InvalidSnapshot, SlotSnapshot, Snapshot
 from esper.contracts.stages import ADVANCES_TO, RULES, Check, Gate, Rule, Stage, Verdict
-from esper.contracts.strict_toml import BadToml, checked_table, read_toml, shown_value
 
 __all__ = [
     "ADVANCES_TO",
@@ -49,7 +48,6 @@ __all__ = [
     "AlphaRetargeted",
     "AlphaSpeed",
     "AlphaTarget",
-    "BadToml",
     "Check",
     "EpisodeEvent",
     "EsperError",
@@ -78,8 +76,5 @@ __all__ = [
     "Tempo",
     "Topology",
     "Verdict",
-    "checked_table",
     "nearest",
-    "read_toml",
-    "shown_value",
 ]

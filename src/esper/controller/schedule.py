@@ -16,7 +16,7 @@ fossilize = false          # holds the seed to the end
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -25,33 +25,28 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from esper.checked import BadValue, checked, read_toml
 from esper.contracts import (
     CHOICES,
     WAIT,
     Action,
     ActionCodec,
     AlphaTarget,
-    BadToml,
     EsperError,
     Head,
     Op,
     SlotId,
     Style,
     Tempo,
-    checked_table,
     nearest,
-    read_toml,
-    shown_value,
 )
 from esper.controller.policy import Arrays, Decision, decision_for, legal_ops
 
 START_SHARE = 0.6
 """The first part of the horizon, in which seeds of a random schedule start."""
 
-REQUIRED = {"epoch": "an integer", "slot": "a string", "blueprint": "a string"}
-OPTIONAL = {"style": "a string", "tempo": "a string", "alpha_target": "a string", "fossilize": "true or false"}
 CHOSEN = (Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET)
-"""The keys of a seed that name one of a head's choices, in lower case."""
+"""The heads whose choices a seed names."""
 
 
 class BadSchedule(EsperError):
@@ -69,10 +64,6 @@ class ScheduledSeed:
     tempo: Tempo = Tempo.FAST
     alpha_target: AlphaTarget = AlphaTarget.FULL
     fossilize: bool = True
-
-    def __post_init__(self) -> None:
-        if self.epoch < 0:
-            raise BadSchedule(f"'epoch' is {shown_value(self.epoch)}; epochs count from 0, give 0 or more")
 
     def next_step(self, legal: Sequence[bool] | NDArray[Any], epoch: int) -> Action | None:
         """The next operation of this seed's life if it may happen in `epoch`; `legal` says which ops its slot allows.
@@ -125,6 +116,8 @@ class Schedule:
             raise BadSchedule("the schedule has no seed; give at least one [[seed]], or play without growth")
         first: dict[SlotId, int] = {}
         for number, seed in enumerate(self.seeds, start=1):
+            if seed.epoch < 0:
+                raise BadSchedule(f"seed {number}: epoch {seed.epoch}; epochs count from 0, give 0 or more")
             if seed.slot in first:
                 raise BadSchedule(
                     f"seed {number}: slot {seed.slot!r} is already that of seed {first[seed.slot]}; "
@@ -181,28 +174,19 @@ def _written(value: Any) -> str:
     return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+@dataclass(frozen=True)
+class ScheduleFile:
+    """The tables of a file."""
+
+    seed: tuple[ScheduledSeed, ...] = ()
+
+
 def load_schedule(path: Path) -> Schedule:
     """The schedule in a TOML file. Its slots and blueprints are checked at the start of an episode, all else here."""
     try:
-        tables = checked_table(read_toml(path), {}, {"seed": "a list of tables"}).get("seed", ())
-        return Schedule(tuple(_numbered(number, table) for number, table in enumerate(tables, start=1)))
-    except (BadToml, BadSchedule) as error:
+        return Schedule(checked(ScheduleFile, read_toml(path)).seed)
+    except (BadValue, BadSchedule) as error:
         raise BadSchedule(f"{path}: {error}") from error.__cause__
-
-
-def _numbered(number: int, table: Mapping[str, Any]) -> ScheduledSeed:
-    try:
-        values = checked_table(table, REQUIRED, OPTIONAL)
-        return ScheduledSeed(**values | {head: _chosen(head, values[head]) for head in CHOSEN if head in values})
-    except (BadToml, BadSchedule) as error:
-        raise BadSchedule(f"seed {number}: {error}") from None
-
-
-def _chosen(head: Head, name: str) -> Enum:
-    known = {choice.name.lower(): choice for choice in CHOICES[head]}
-    if name not in known:
-        raise BadSchedule(f"there is no {head} {shown_value(name)}; {nearest(name, known)}")
-    return known[name]
 
 
 def random_schedule(

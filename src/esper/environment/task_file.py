@@ -19,11 +19,12 @@ and `pool_after`. A host of kind "dense" has
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from esper.contracts import BadToml, EsperError, checked_table, nearest, read_toml, shown_value
+from esper.checked import BadValue, checked, read_toml, shown_value
+from esper.contracts import EsperError, nearest
 from esper.growth import ConvShape
 
 MAX_LAYERS = 64
@@ -37,12 +38,19 @@ class InvalidTaskFile(EsperError):
 
 
 @dataclass(frozen=True)
+class DenseShape:
+    """A perceptron, by the widths of its layers."""
+
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TaskFile:
-    """What a file says, key by key; ranges of the settings are left to the task. `host` is a CNN's shape or widths."""
+    """What a file says, key by key; ranges of the settings are left to the task."""
 
     name: str
     data: str
-    host: ConvShape | tuple[int, ...]
+    host: dict[str, Any]
     slots: tuple[str, ...]
     horizon: int
     batch_size: int
@@ -54,56 +62,31 @@ class TaskFile:
     max_gradient_norm: float = 1.0
     cooldown_share: float = 0.4
     samples: int | None = None
+    shape: ConvShape | tuple[int, ...] = field(init=False)
+    """What the table `host` describes: a CNN's shape, or a perceptron's widths."""
 
-
-REQUIRED = {
-    "name": "a string",
-    "data": "a string",
-    "host": "a table",
-    "slots": "a list of strings",
-    "horizon": "an integer",
-    "batch_size": "an integer",
-    "learning_rate": "a number",
-    "seed_learning_rate": "a number",
-}
-OPTIONAL = {
-    "summary": "a string",
-    "blueprints": "a list of strings",
-    "augment": "true or false",
-    "max_gradient_norm": "a number",
-    "cooldown_share": "a number",
-    "samples": "an integer",
-}
-
-HOSTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "conv": (
-        {"kind": "a string", "channels": "a list of integers"},
-        {"kernel": "an integer", "norm": "a string", "pool_after": "a list of integers"},
-    ),
-    "dense": ({"kind": "a string", "widths": "a list of integers"}, {}),
-}
-"""For each kind of host the keys that it needs, and those that may be added."""
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", _shape(self.host))
 
 
 def read_task_file(path: Path) -> TaskFile:
     """What the file says, with every key and type checked."""
     try:
-        values = checked_table(read_toml(path), REQUIRED, OPTIONAL)
-        host = values.pop("host")
-        return TaskFile(host=_host(host), **values)
-    except (BadToml, InvalidTaskFile) as error:
+        return checked(TaskFile, read_toml(path))
+    except (BadValue, InvalidTaskFile) as error:
         raise InvalidTaskFile(f"{path}: {error}") from error.__cause__
 
 
-def _host(table: Mapping[str, Any]) -> ConvShape | tuple[int, ...]:
-    kind = table.get("kind")
-    if not isinstance(kind, str) or kind not in HOSTS:
-        raise InvalidTaskFile(f"'host.kind' must be one of {', '.join(HOSTS)}, and is {shown_value(kind)}")
-    values = checked_table(table, *HOSTS[kind], "host.")
-    del values["kind"]
+def _shape(host: Mapping[str, Any]) -> ConvShape | tuple[int, ...]:
+    table = dict(host)
+    kind = table.pop("kind", None)
     if kind == "dense":
-        return _widths("host.widths", values["widths"])
-    shape = ConvShape(**values)
+        return _widths("host.widths", checked(DenseShape, table, inside="host.").widths)
+    if kind != "conv":
+        raise InvalidTaskFile(f"'host.kind' must be one of conv, dense, and is {shown_value(kind)}")
+    if "channels" not in table:
+        raise InvalidTaskFile("it lacks 'host.channels' (a list of integers)")
+    shape = checked(ConvShape, table, inside="host.")
     _widths("host.channels", shape.channels)
     if shape.kernel % 2 == 0 or not 1 <= shape.kernel <= MAX_KERNEL:
         raise InvalidTaskFile(f"'host.kernel' is {shape.kernel}; give an odd number from 1 to {MAX_KERNEL}")

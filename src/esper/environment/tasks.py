@@ -175,19 +175,19 @@ def load_task(path: Path) -> Task:
     try:
         source = _source(file.data)
         built = replace(
-            task_on(source, file.host, file.name, file.summary),
+            task_on(source, file.shape, file.name, file.summary),
             slots=file.slots,
             blueprints=file.blueprints,
             horizon=file.horizon,
             batch_size=file.batch_size,
-            learning_rate=float(file.learning_rate),
-            seed_learning_rate=float(file.seed_learning_rate),
+            learning_rate=file.learning_rate,
+            seed_learning_rate=file.seed_learning_rate,
             augment=file.augment,
-            max_gradient_norm=float(file.max_gradient_norm),
-            cooldown_share=float(file.cooldown_share),
+            max_gradient_norm=file.max_gradient_norm,
+            cooldown_share=file.cooldown_share,
         )
         built = built if file.samples is None else with_samples(built, file.samples)
-        _check_fit(source, file.host, file.augment)
+        _check_fit(source, file.shape, file.augment)
         _check_host(built, source)
     except EsperError as error:
         raise InvalidTaskFile(f"{path}: {error}") from error

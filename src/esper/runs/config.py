@@ -1,14 +1,13 @@
 """The configuration of a run: one frozen class that is the flags of `esper train` and the run's `config.toml`."""
 
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import dacite
 import tomli_w
 
-from esper.contracts import BadToml, EsperError, Head, nearest, read_toml
+from esper.checked import BadValue, checked, read_toml
+from esper.contracts import EsperError, Head, nearest
 from esper.controller import NetworkConfig
 from esper.environment import DEFAULT_TASK, Compute, find_task
 from esper.rewards import RewardConfig, find_mode
@@ -166,55 +165,11 @@ def load_config(path: Path, base: TrainConfig | None = None) -> TrainConfig:
     Unknown settings, wrong types and values out of range are refused.
     """
     try:
-        given = read_toml(path)
-    except BadToml as error:
+        return checked(TrainConfig, read_toml(path), base or TrainConfig())
+    except BadValue as error:
         raise InvalidConfig(f"{path}: {error}") from None
-    try:
-        built: TrainConfig = _built(base or TrainConfig(), given, str(path))
-        return built
     except RLError as error:
         raise InvalidConfig(f"{path}: ppo.{error}") from None
-
-
-def _built(base: Any, given: dict[str, Any], where: str) -> Any:
-    """`base` with the given settings in place of its own, table by table."""
-    names = [each.name for each in fields(base)]
-    for name in given:
-        if name not in names:
-            raise InvalidConfig(f"{where} has an unknown setting '{name}'; {nearest(name, names)}")
-    settings = {name: getattr(base, name) for name in names}
-    for name, value in given.items():
-        before = settings[name]
-        # To Python true is an integer, and to the library a string is a tuple of letters.
-        if isinstance(value, bool) != isinstance(before, bool) or (
-            isinstance(before, tuple) and isinstance(value, str)
-        ):
-            raise _wrong_type(where, name, value, type(before))
-        settings[name] = _converted(before, value, where, name)
-    try:
-        return dacite.from_dict(type(base), settings)
-    except dacite.WrongTypeError as error:
-        raise _wrong_type(where, error.field_path, error.value, error.field_type) from None
-
-
-def _converted(base: Any, value: Any, where: str, name: str) -> Any:
-    """A table as the class that it stands for, a list as the tuple, a word as the member of the enumeration."""
-    if is_dataclass(base) and isinstance(value, dict):
-        return _built(base, value, f"{where} [{name}]")
-    if isinstance(base, StrEnum) and isinstance(value, str):
-        words = [member.value for member in type(base)]
-        if value not in words:
-            raise InvalidConfig(f"{where} sets {name} to '{value}'; {nearest(value, words)}")
-        return type(base)(value)
-    return tuple(value) if isinstance(base, tuple) and isinstance(value, list) else value
-
-
-def _wrong_type(where: str, name: str | None, value: object, kind: object) -> InvalidConfig:
-    return InvalidConfig(f"{where} sets {name} to {value!r}; give a value of type {_type_name(kind)}")
-
-
-def _type_name(kind: object) -> str:
-    return getattr(kind, "__name__", None) or str(kind).replace("typing.", "")
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 
 import duckdb
 
-from esper.contracts import EsperError, shown_value
+from esper.checked import shown_value
+from esper.contracts import EsperError
 from esper.runs.exam.row import ExamRow
 
 FIELDS: dict[str, type] = {field.name: field.type for field in fields(ExamRow) if isinstance(field.type, type)}
