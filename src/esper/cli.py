@@ -173,7 +173,7 @@ def _finish(directory: RunDirectory, config: TrainConfig, quiet: bool, resume: b
             out.print(f"picture: {picture}")
         out.print(f"done: {path}\nnext: esper play --policy {path} --task {config.task[0]}", soft_wrap=True)
     elif state is RunState.INTERRUPTED:
-        err.print(f"interrupted after {run.memory.round} rounds; go on with: esper resume {path}", soft_wrap=True)
+        err.print(f"interrupted after {run.counters.round} rounds; go on with: esper resume {path}", soft_wrap=True)
     elif state is RunState.HALTED:
         reason = directory.status()
         err.print(f"esper: halted: {reason.reason if reason else ''}", soft_wrap=True)

@@ -92,7 +92,7 @@ def test_gradients_that_grow_are_told_as_drift_although_they_are_clipped(tmp_pat
     """R4-H1."""
     directory, run = prepared(tmp_path, rounds=5, anomalies=AnomalyConfig(gradient_warmup=2))
     weight = run.learner.network.op_head.weight
-    weight.register_hook(lambda gradient: gradient * 10 ** (4 * (run.memory.round >= 3)))
+    weight.register_hook(lambda gradient: gradient * 10 ** (4 * (run.counters.round >= 3)))
     assert run.start() is RunState.FINISHED
     (drift,) = [each for each in anomalies(directory) if each.event.kind == "gradient_drift"]
     assert drift.round == 3
@@ -274,7 +274,7 @@ def test_an_anomaly_is_followed_by_details_and_then_it_is_as_before(tmp_path):
     brief = TelemetryConfig(escalate_rounds=2)
     directory, run = prepared(tmp_path, rounds=6, anomalies=AnomalyConfig(gradient_warmup=2), telemetry=brief)
     weight = run.learner.network.op_head.weight
-    weight.register_hook(lambda gradient: gradient * 10 ** (4 * (run.memory.round == 2)))
+    weight.register_hook(lambda gradient: gradient * 10 ** (4 * (run.counters.round == 2)))
     run.start()
     assert [each.round for each in anomalies(directory)] == [2]
     records = list(read_log(directory.events_file))

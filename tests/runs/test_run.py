@@ -97,7 +97,7 @@ def test_a_run_plays_updates_evaluates_and_leaves_everything_in_its_directory(tm
     ]
     changes = [each.event for each in records if isinstance(each.event, StageChanged)]
     assert any(change.after is Stage.TRAINING for change in changes)
-    assert run.memory.best_round in {1, 3}
+    assert run.counters.best_round in {1, 3}
 
 
 def test_the_same_seed_gives_the_same_run_at_every_level_of_telemetry_and_another_seed_another(tmp_path):

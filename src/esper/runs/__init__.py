@@ -1,7 +1,17 @@
 """Rounds of episodes, the backends that play them, the training loop and the run directory."""
 
 from esper.runs.config import PRESETS, InvalidConfig, TrainConfig, find_preset, load_config
-from esper.runs.directory import NoRun, RunBusy, RunDirectory, RunExists, RunState, Status, Unwritable, find_runs
+from esper.runs.directory import (
+    NoDirectory,
+    NoRun,
+    RunBusy,
+    RunDirectory,
+    RunExists,
+    RunState,
+    SystemRefused,
+    Unwritable,
+    find_runs,
+)
 from esper.runs.narrator import narrate_episode
 from esper.runs.player import Game, Job, Played, Player, Purpose
 from esper.runs.policies import UnknownPolicy, find_policy
@@ -14,6 +24,7 @@ __all__ = [
     "Game",
     "InvalidConfig",
     "Job",
+    "NoDirectory",
     "NoRun",
     "Panel",
     "Played",
@@ -26,7 +37,7 @@ __all__ = [
     "RunDirectory",
     "RunExists",
     "RunState",
-    "Status",
+    "SystemRefused",
     "TrainConfig",
     "UnknownPolicy",
     "Unwritable",

@@ -8,22 +8,37 @@ profile/        where the time goes, if that was asked for
 run.lock        held by the process that trains
 """
 
-import json
+import errno
 import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import filelock
+import msgspec
+import psutil
 
 from esper.contracts import EsperError
 from esper.runs.config import TrainConfig, load_config
 
 CHECKPOINT = "round-{:05d}.pt"
+MAX_STATUS_BYTES = 65_536
+CLOCK_SLACK = 2.0
+"""Seconds by which two readings of when a process began may differ."""
+CURES = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EFBIG: "make room, or lift the limit on the size of files",
+    errno.EACCES: "mend its rights",
+    errno.EPERM: "mend its rights",
+    errno.EROFS: "make it writable",
+    errno.EMFILE: "raise the limit of open files ('ulimit -n')",
+}
+"""What to do about what the system says."""
 
 
 class RunExists(EsperError):
@@ -34,16 +49,38 @@ class NoRun(EsperError):
     """The directory holds no run."""
 
 
+class NoDirectory(EsperError):
+    """There is no such directory."""
+
+
 class RunBusy(EsperError):
     """Another process trains this run."""
 
 
 class Unwritable(EsperError):
-    """The disk does not take what must be written."""
+    """The system does not take what must be written."""
+
+    @classmethod
+    def because(cls, path: Path, error: OSError, then: str = "") -> "Unwritable":
+        """What the system said of writing below `path`, with the cure that fits; `then` says what comes after it."""
+        return cls(f"{error.filename or path} cannot be written ({error.strerror}); {cure_for(error)}{then}")
+
+
+class SystemRefused(EsperError):
+    """The system refused something in the middle of a run."""
+
+
+def cure_for(error: OSError) -> str:
+    """What to do about what the system said.
+
+    >>> cure_for(OSError(errno.ENOSPC, "No space left on device")), cure_for(OSError(errno.EIO, "Input/output error"))
+    ('make room', 'mend that')
+    """
+    return CURES.get(error.errno or 0, "mend that")
 
 
 class RunState(StrEnum):
-    """How a run is. `RUNNING` without a process that holds the lock is `KILLED`."""
+    """How a run is. `RUNNING` whose process is gone is `KILLED`."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -71,6 +108,17 @@ class Status:
     best_round: int | None = None
     reason: str | None = None
     """Why it failed or was halted."""
+    started: float | None = None
+    """When the process began, in Unix seconds: another process may get its number later."""
+
+    def is_of_a_living_process(self) -> bool:
+        """Whether the process that wrote this is there. Of another machine only its own word is known."""
+        if self.host != socket.gethostname():
+            return self.state is RunState.RUNNING
+        with suppress(psutil.Error):
+            began = psutil.Process(self.pid).create_time()
+            return self.started is None or abs(began - self.started) < CLOCK_SLACK
+        return False
 
 
 class RunDirectory:
@@ -99,7 +147,7 @@ class RunDirectory:
             made.checkpoints.mkdir(parents=True, exist_ok=True)
             write_whole(made.config_file, config.to_toml())
         except OSError as error:
-            raise Unwritable(f"{path} cannot be made ({error.strerror}); give an --out that can be written") from None
+            raise Unwritable.because(path, error, ", or give another --out") from None
         return made
 
     @classmethod
@@ -123,48 +171,33 @@ class RunDirectory:
             owner = "another process" if status is None else f"process {status.pid} on {status.host}"
             raise RunBusy(f"{self.path} is being trained by {owner}; wait for it or stop it first") from None
         except OSError as error:
-            raise Unwritable(f"{self.path} cannot be written ({error.strerror}); mend that, then resume") from None
+            raise Unwritable.because(self.path, error, ", then resume") from None
         try:
             yield
         finally:
             self._lock.release()
 
     def write_status(self, status: Status) -> None:
-        write_whole(self.status_file, json.dumps(asdict(status), indent=1))
+        write_whole(self.status_file, msgspec.json.format(msgspec.json.encode(status), indent=1))
 
     def status(self) -> Status | None:
         """What was written last; None if nothing readable was."""
         try:
-            raw = json.loads(self.status_file.read_text(encoding="utf-8")[:65536])
-            known = {each.name for each in fields(Status)}
-            status = Status(**{name: value for name, value in raw.items() if name in known})
-            numbers = (status.round, status.rounds, status.updated, status.pid)
-            if not all(isinstance(number, int | float) for number in numbers):
-                return None
-            return Status(**{**asdict(status), "state": RunState(status.state)})
-        except (OSError, ValueError, TypeError, AttributeError):
+            with self.status_file.open("rb") as file:
+                return msgspec.json.decode(file.read(MAX_STATUS_BYTES), type=Status)
+        except (OSError, msgspec.DecodeError):
             return None
 
     def state(self) -> RunState:
-        """How the run is now, told apart by who holds the lock."""
-        status = self.status()
-        if status is None:
-            return RunState.RUNNING if self._is_locked() else RunState.UNKNOWN
-        if status.state is RunState.RUNNING and not self._is_locked():
-            return RunState.KILLED
-        return status.state
+        """How the run is now. Reads only: nothing is locked, so nobody is disturbed.
 
-    def _is_locked(self) -> bool:
-        lock = self.path / "run.lock"
-        if not lock.exists():
-            return False
-        try:
-            with filelock.FileLock(lock).acquire(timeout=0):
-                return False
-        except filelock.Timeout:
-            return True
-        except OSError:
-            return False
+        A process writes how it ended before it is gone, so a status read after that is its last word.
+        """
+        status = self.status()
+        if status is not None and status.state is RunState.RUNNING and not status.is_of_a_living_process():
+            status = self.status()
+            return RunState.KILLED if status is not None and status.state is RunState.RUNNING else _state_in(status)
+        return _state_in(status)
 
     def checkpoint(self, round_number: int) -> Path:
         return self.checkpoints / CHECKPOINT.format(round_number)
@@ -196,14 +229,19 @@ def write_whole(path: Path, content: str | bytes) -> None:
         part.unlink(missing_ok=True)
 
 
+def _state_in(status: Status | None) -> RunState:
+    return RunState.UNKNOWN if status is None else status.state
+
+
 def status_now(state: RunState, round_number: int, rounds: int) -> Status:
     """A status of this process, now."""
-    return Status(state, round_number, rounds, time.time(), os.getpid(), socket.gethostname())
+    began = psutil.Process().create_time()
+    return Status(state, round_number, rounds, time.time(), os.getpid(), socket.gethostname(), started=began)
 
 
 def find_runs(root: Path) -> list[RunDirectory]:
     """The runs directly below a directory, the latest first."""
     if not root.is_dir():
-        return []
+        raise NoDirectory(f"there is no directory {root}; give the one that 'esper train' made runs in")
     found = [RunDirectory(path) for path in root.iterdir() if (path / "config.toml").is_file()]
     return sorted(found, key=lambda run: run.config_file.stat().st_mtime, reverse=True)

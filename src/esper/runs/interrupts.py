@@ -37,12 +37,12 @@ class Interrupts:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """A write that is finished before the interruption takes effect."""
+        """A write that is finished, or has failed, before the interruption takes effect."""
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
-        if self._pending and not self._depth:
-            self._pending = False
-            raise KeyboardInterrupt
+            if self._pending and not self._depth:
+                self._pending = False
+                raise KeyboardInterrupt

@@ -33,7 +33,7 @@ from esper.rl import (
 )
 from esper.runs.backends import Backend, make_backend, one_thread
 from esper.runs.config import TrainConfig
-from esper.runs.directory import RunDirectory, RunState, Unwritable, status_now
+from esper.runs.directory import RunDirectory, RunState, SystemRefused, cure_for, status_now
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played, Purpose
 from esper.runs.profiling import profile_episode
@@ -87,7 +87,7 @@ class Run:
     def __init__(self, directory: RunDirectory, config: TrainConfig, progress: RunProgress) -> None:
         self.directory, self.config, self.progress = directory, config, progress
         self.learner = new_learner(config)
-        self.memory = RunCounters()
+        self.counters = RunCounters()
         self.interrupts = Interrupts()
         self.recorder = RunRecorder(directory, config, progress, self.interrupts)
 
@@ -112,10 +112,8 @@ class Run:
                 self.recorder.note(RunHalted(reason))
             except OSError as error:
                 self._failed(str(error))
-                raise Unwritable(
-                    f"{self.directory.path} cannot be written ({error.strerror}); "
-                    f"make room, then 'esper resume {self.directory.path}'"
-                ) from error
+                then = f"{cure_for(error)}, then 'esper resume {self.directory.path}'"
+                raise SystemRefused(f"{error}; {then}") from error
             except Exception as error:
                 self._failed(f"{type(error).__name__}: {error}")
                 raise
@@ -132,18 +130,18 @@ class Run:
             else:
                 self.recorder.note(self._introduction(backend))
                 self._save()
-            self.progress.begin(config, backend.workers, self.memory.round)
-            while self.memory.round < config.rounds:
+            self.progress.begin(config, backend.workers, self.counters.round)
+            while self.counters.round < config.rounds:
                 self._round(backend)
-            self.recorder.round = self.memory.round
+            self.recorder.round = self.counters.round
             if config.compare:
                 self.progress.compared(self._compare(backend))
-        self.recorder.note(RunFinished(self.memory.best_round, time.perf_counter() - started))
+        self.recorder.note(RunFinished(self.counters.best_round, time.perf_counter() - started))
         return RunState.FINISHED
 
     def _round(self, backend: Backend) -> None:
         """Play, update, evaluate, save."""
-        number, config = self.memory.round, self.config
+        number, config = self.counters.round, self.config
         self.recorder.begin(number)
         self.progress.round_begins(number)
         started = time.perf_counter()
@@ -153,12 +151,12 @@ class Run:
         self.progress.round_ends(number, summary, self._learn(played))
         if (number + 1) % config.evaluate_every == 0 or number + 1 == config.rounds:
             self._evaluate(backend)
-        self.memory = replace(self.memory, round=number + 1)
+        self.counters = replace(self.counters, round=number + 1)
         self._save()
 
     def _training_jobs(self) -> list[Job]:
         config, tasks, detailed = self.config, cycle(self.config.task), self.recorder.detailed
-        seeds = [training_seed(config.seed, self.memory.round, place) for place in range(config.episodes)]
+        seeds = [training_seed(config.seed, self.counters.round, place) for place in range(config.episodes)]
         return [Job(next(tasks), seed, "learned", Purpose.TRAIN, detailed=detailed) for seed in seeds]
 
     def _learn(self, played: Sequence[Played]) -> UpdateMetrics:
@@ -168,18 +166,18 @@ class Run:
         rows = join([each.sequences for each in played if each.sequences is not None])
         tasks = [self.config.task.index(each.job.task) for each in played]
         metrics = self._update(rows, tasks, [each.job for each in played])
-        bad = 0 if metrics.finite else self.memory.bad_updates + 1
+        bad = 0 if metrics.finite else self.counters.bad_updates + 1
         if bad >= MAX_BAD_UPDATES:
             raise Halted(
                 f"{bad} updates in a row had gradients that are not finite; "
                 "lower ppo.learning_rate, and look at the last rounds with 'esper query'"
             )
-        self.memory = replace(self.memory, bad_updates=bad)
+        self.counters = replace(self.counters, bad_updates=bad)
         return metrics
 
     def _update(self, rows: Sequences, tasks: Sequence[int], jobs: Sequence[Job]) -> UpdateMetrics:
         """One update, and everything that is told of it."""
-        learner, progress = self.learner, self.memory.round / self.config.rounds
+        learner, progress = self.learner, self.counters.round / self.config.rounds
         device = next(learner.network.parameters()).device
         examiner = UpdateExaminer(learner.network) if self.recorder.detailed else None
         started = now(device)
@@ -195,7 +193,7 @@ class Run:
         return metrics
 
     def _to_profile(self) -> bool:
-        return self.config.profile and self.memory.round == min(PROFILED_ROUND, self.config.rounds - 1)
+        return self.config.profile and self.counters.round == min(PROFILED_ROUND, self.config.rounds - 1)
 
     def _play(self, backend: Backend, jobs: Sequence[Job]) -> list[Played]:
         """All jobs, their events logged as they complete."""
@@ -208,15 +206,15 @@ class Run:
 
     def _evaluate(self, backend: Backend) -> None:
         """Greedy play on the evaluation seeds; keeps the weights if they are the best so far."""
-        config, number = self.config, self.memory.round
+        config, number = self.config, self.counters.round
         seeds = EVALUATION_SEEDS[: config.evaluation_episodes]
         jobs = [Job(task, seed, "greedy", Purpose.EVALUATE) for task in config.task for seed in seeds]
         finished = [played.finished for played in self._play(backend, jobs)]
-        found = evaluated(finished, self.memory.best)
+        found = evaluated(finished, self.counters.best)
         self.recorder.note(found)
         self.progress.evaluated(found)
         if found.best:
-            self.memory = replace(self.memory, best=found.total, best_round=number)
+            self.counters = replace(self.counters, best=found.total, best_round=number)
             self._write(self.directory.best)
 
     def _compare(self, backend: Backend) -> list[EpisodeFinished]:
@@ -236,7 +234,7 @@ class Run:
     def _restore(self) -> None:
         """Also leaves the detector as it was at the checkpoint; what it raises of the past is in the log already."""
         checkpoint, damaged = self._newest()
-        self.recorder.round = self.memory.round
+        self.recorder.round = self.counters.round
         self.recorder.note(RunResumed(checkpoint.name, tuple(path.name for path in damaged)))
         self.recorder.recall()
         self.progress.resumed(checkpoint, damaged)
@@ -247,20 +245,20 @@ class Run:
         for path in self.directory.saved():
             try:
                 checkpoint = load_checkpoint(path)
-                memory = RunCounters(**checkpoint.extra)
+                counters = RunCounters(**checkpoint.extra)
                 restore(checkpoint, self.learner)
             except (BadCheckpoint, TypeError) as error:
                 self.progress.damaged(path, error)
                 damaged.append(path)
                 continue
-            self.memory = memory
+            self.counters = counters
             return path, damaged
         raise BadCheckpoint(
             f"none of the {len(damaged)} checkpoints in {self.directory.checkpoints} can be read; start a new run"
         )
 
     def _save(self) -> None:
-        path = self.directory.checkpoint(self.memory.round)
+        path = self.directory.checkpoint(self.counters.round)
         with self.interrupts.deferred():
             self._write(path)
             self.recorder.note(CheckpointWritten(path.name))
@@ -270,7 +268,7 @@ class Run:
 
     def _write(self, path: Path) -> None:
         with self.interrupts.deferred():
-            save_checkpoint(path, self.learner, asdict(self.memory))
+            save_checkpoint(path, self.learner, asdict(self.counters))
 
     def _failed(self, reason: str) -> None:
         """Say why, as far as the disk still lets us: the log may be full where the status is only replaced."""
@@ -280,9 +278,9 @@ class Run:
             self.recorder.note(RunFailed(reason))
 
     def _write_status(self, state: RunState, reason: str | None = None) -> None:
-        memory = self.memory
-        status = status_now(state, memory.round, self.config.rounds)
-        self.directory.write_status(replace(status, best=memory.best, best_round=memory.best_round, reason=reason))
+        counters = self.counters
+        status = status_now(state, counters.round, self.config.rounds)
+        self.directory.write_status(replace(status, best=counters.best, best_round=counters.best_round, reason=reason))
 
     def _introduction(self, backend: Backend) -> RunStarted:
         config = self.config
