@@ -1,5 +1,6 @@
 """The command: what it says, what it refuses, and with which exit code."""
 
+import json
 import os
 import signal
 import socket
@@ -12,14 +13,20 @@ import pytest
 
 from esper import __version__
 from esper.cli import COMMANDS, main
+from esper.cli.train import _arguments
 from esper.environment import all_tasks, digits
 from esper.environment.data import _read
-from esper.runs import PRESETS, RunDirectory, RunState, TrainConfig, exam
-from esper.runs.exam.results import Ledger
+from esper.runs import PRESETS, RunDirectory, RunState, TrainConfig
 from esper.telemetry import Level
 from tests.runs.worlds import tiny_task
 
 QUICK = ["--rounds", "2", "--episodes", "2", "--evaluation-episodes", "1", "--network.memory", "16", "--quiet"]
+
+
+def said_by(capsys, *words: str, code: int = 0) -> str:
+    """What a command prints on stdout."""
+    assert main(list(words)) == code
+    return str(capsys.readouterr().out)
 
 
 @pytest.fixture
@@ -31,32 +38,37 @@ def _no_network(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run of two rounds that was trained by the command."""
+    folder = tmp_path_factory.mktemp("runs")
+    words = ["train", "--task", tiny_task(folder), "--backend", "serial", "--compare", "1", *QUICK[:-1]]
+    assert main([*words, "--out", str(folder / "one")]) == 0
+    return folder / "one"
+
+
 @pytest.mark.usefixtures("_no_network")
 def test_tasks_are_listed_in_aligned_columns_without_data_or_libraries(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "datasets", None)
     loaded = (digits.cache_info().misses, _read.cache_info().misses)
-    assert main(["tasks"]) == 0
+    said = said_by(capsys, "tasks")
     assert (digits.cache_info().misses, _read.cache_info().misses) == loaded
-    header, *lines = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert said.endswith("digits-pointwise is the default task.\n")
+    header, *lines = said.split("\n\n")[0].splitlines()
     assert header.split() == ["task", "parameters", "slots", "horizon", "batch", "data", "summary"]
     for line, each in zip(lines, all_tasks(), strict=True):
         numbers = [f"{each.host_parameters():,}", len(each.slots), each.horizon, each.batch_size]
         assert line.split()[:5] == [each.name, *map(str, numbers)]
-        for column in ("data", "summary"):
-            at = header.index(column)
-            assert line[at - 2 : at] == "  "
         assert line[header.index("data") :].startswith(each.source)
         assert line[header.index("summary") :] == each.summary
 
 
-def test_the_default_task_is_named(capsys):
-    main(["tasks"])
-    assert capsys.readouterr().out.endswith("digits-pointwise is the default task.\n")
-
-
-def test_some_tasks_can_be_asked_for_by_name(capsys):
-    assert main(["tasks", "spirals", "cifar10"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["task", "spirals", "cifar10"]
+def test_some_tasks_can_be_asked_for_by_name_and_as_json(capsys):
+    lines = said_by(capsys, "tasks", "spirals", "cifar10").splitlines()
+    assert [line.split()[0] for line in lines] == ["task", "spirals", "cifar10"]
+    (told,) = json.loads(said_by(capsys, "tasks", "spirals", "--json"))
+    assert told["task"] == "spirals"
+    assert isinstance(told["parameters"], int)
 
 
 BAD_COMMANDS = [
@@ -80,8 +92,12 @@ BAD_COMMANDS = [
     (["resume", "nowhere"], "nowhere holds no run"),
     (["resume"], "Directory of the run"),
     (["show", "nowhere"], "nowhere holds no run"),
+    (["compare", "nowhere"], "nowhere holds no run"),
+    (["runs", "nowhere"], "there is no directory nowhere"),
+    (["help", "trane"], "no command 'trane'; did you mean 'train'?"),
     (["query", "nowhere", "SELECT 1"], "nowhere holds no run"),
     (["play", "--policy", "heuristik"], "no policy 'heuristik'; did you mean 'heuristic'?"),
+    (["play", "--policy", "nune"], "no policy 'nune'; did you mean 'none'?\n"),
     (["play", "--task", "digitz"], "no task 'digitz'"),
     (["exam", "--polcy", "none"], "--policy"),
     (["exam", "--seeds", "many"], "--seeds"),
@@ -103,206 +119,201 @@ BAD_COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD_COMMANDS, ids=[" ".join(words) for words, _ in BAD_COMMANDS])
-def test_a_mistake_exits_2_with_what_to_do_and_leaves_nothing_behind(arguments, message, capsys, tmp_path, monkeypatch):
+def test_a_mistake_exits_2_with_what_to_do_and_leaves_nothing_behind(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert message in " ".join((said.err + said.out).split()).replace("│ ", "")
-    assert "Traceback" not in said.err
-    assert list(tmp_path.iterdir()) == []
+    for arguments, message in BAD_COMMANDS:
+        assert main(arguments) == 2, arguments
+        said = capsys.readouterr()
+        told = " ".join((said.err + said.out).split()).replace("\u2502 ", "")
+        assert " ".join(message.split()) in told, arguments
+        assert "Traceback" not in said.err
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_no_command_shows_all_of_them_and_help_explains_each(capsys):
     assert main([]) == 2
-    assert main(["--help"]) == 0
-    overview = capsys.readouterr().out
+    overview = said_by(capsys, "--help")
     for name in COMMANDS:
         assert f"\n  {name} " in overview
-        assert main([name, "--help"]) == 0
-        assert f"usage: esper {name}" in capsys.readouterr().out
+        told = said_by(capsys, name, "--help")
+        assert f"usage: esper {name}" in told
+        assert said_by(capsys, "help", name) == told
 
 
-def test_help_of_train_names_every_flag_that_people_reach_for_first(capsys):
-    main(["train", "--help"])
-    text = capsys.readouterr().out
-    first = "task preset rounds episodes seed reward backend workers device data-dir profile telemetry.sinks out quiet"
-    for flag in first.split():
+def test_help_of_train_fits_two_screens_and_help_all_has_every_setting(capsys):
+    text = said_by(capsys, "train", "--help")
+    assert len(text.splitlines()) <= 80
+    for flag in "task preset rounds episodes seed reward backend workers device data-dir profile out quiet".split():
         assert f"--{flag}" in text
+    for flag in ("ppo.learning-rate", "telemetry.sinks", "anomalies.kl-high", "network.memory"):
+        assert f"--{flag}" not in text
+        assert f"--{flag}" in said_by(capsys, "train", "--help-all")
 
 
 def test_version_is_told(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"esper {__version__}\n"
+    assert said_by(capsys, "--version") == f"esper {__version__}\n"
 
 
-def test_a_run_is_trained_listed_shown_asked_and_played(tmp_path, monkeypatch, capsys):
+HEAVY = {"torch", "sklearn", "scipy", "duckdb", "matplotlib", "ray", "datasets", "transformers", "pandas"}
+
+
+def test_help_and_version_load_nothing_heavy():
+    """So that they answer at once: within half a second where importing torch alone takes seconds."""
+    program = "import sys; from esper.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    for word in ("--help", "--version"):
+        ended = subprocess.run([sys.executable, "-c", program, word], capture_output=True, text=True, check=True)
+        assert not HEAVY & {name.partition(".")[0] for name in ended.stderr.split()}, word
+
+
+def test_the_environment_is_registered_by_importing_the_package_alone():
+    program = "import esper, gymnasium, sys; assert 'torch' not in sys.modules; gymnasium.make('esper/Grow-v0')"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_trained_run_is_listed_and_shown_for_people_and_for_programs(run, capsys):
+    assert (run / "summary.png").read_bytes().startswith(b"\x89PNG")
+    assert "finished" in said_by(capsys, "runs", str(run.parent))
+    (listed,) = json.loads(said_by(capsys, "runs", str(run.parent), "--json"))
+    assert (listed["run"], listed["state"], listed["round"]) == (str(run), "finished", 2)
+    shown = said_by(capsys, "show", str(run))
+    assert "2 of 2 rounds" in shown
+    assert "last rounds" in shown
+    told = json.loads(said_by(capsys, "show", str(run), "--json"))
+    assert [row["round"] for row in told["trained"]] == [1, 2]
+    assert told["settings"]["rounds"] == 2
+    assert "nothing looks wrong" in said_by(capsys, "doctor", str(run))
+
+
+def test_no_runs_yet_is_no_mistake(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    task = tiny_task(tmp_path)
-    words = ["train", "--task", task, "--backend", "serial", "--compare", "1", *QUICK[:-1]]
-    assert main([*words, "--out", "runs/one"]) == 0
-    said = capsys.readouterr().out
-    assert "no growth" in said
-    assert "next: esper play --policy runs/one" in said
-    assert (tmp_path / "runs" / "one" / "summary.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["runs"]) == 0
-    assert "finished" in capsys.readouterr().out
-    assert main(["show", "runs/one"]) == 0
-    assert "2 of 2 rounds" in capsys.readouterr().out
-    assert main(["query", "runs/one", "SELECT count(*) AS n FROM episodes WHERE purpose = 'train'"]) == 0
-    assert capsys.readouterr().out == "n\n4\n"
-    assert main(["play", "--policy", "runs/one", "--task", task, "--seed", "3"]) == 0
-    told = capsys.readouterr().out
+    assert "'esper train' makes one" in said_by(capsys, "runs")
+
+
+def test_runs_are_compared_with_their_settings_and_a_picture(run, tmp_path, capsys):
+    other = tmp_path / "other"
+    words = ["--config", str(run / "config.toml"), "--seed", "1", "--rounds", "1", "--quiet", "--out", str(other)]
+    assert main(["train", *words]) == 0
+    picture = tmp_path / "compared.png"
+    said = said_by(capsys, "compare", str(run), str(other), "--picture", str(picture))
+    assert "settings that differ" in said
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    told = json.loads(said_by(capsys, "compare", str(run), str(other), "--json"))
+    assert [each["rounds"] for each in told["runs"]] == [2, 1]
+    assert told["settings"] == {"rounds": [2, 1], "seed": [0, 1]}
+
+
+def test_an_answer_in_a_pipe_is_exact_and_one_as_json_too(run, capsys):
+    count = "SELECT count(*) AS n FROM episodes WHERE purpose = 'train'"
+    assert said_by(capsys, "query", str(run), count) == "n\n4\n"
+    third = "SELECT 1/3::DOUBLE AS third, 'a' || chr(9) || 'b' AS text"
+    assert said_by(capsys, "query", str(run), third) == f"third\ttext\n{1 / 3!r}\ta\\tb\n"
+    assert json.loads(said_by(capsys, "query", str(run), third, "--json")) == [{"third": 1 / 3, "text": "a\tb"}]
+
+
+def test_a_finished_run_plays_is_not_gone_on_with_and_not_written_over(run, capsys):
+    task = RunDirectory.open(run).config().task[0]
+    told = said_by(capsys, "play", "--policy", str(run), "--task", task, "--seed", "3")
     assert "epoch   6/6" in told
     assert "the end: accuracy" in told
-    assert main(["resume", "runs/one"]) == 0
-    assert "is finished" in capsys.readouterr().out
-    assert main([*words, "--out", "runs/one"]) == 2
+    assert "is finished" in said_by(capsys, "resume", str(run))
+    assert main(["train", "--task", task, *QUICK, "--out", str(run)]) == 2
     assert "is not empty" in capsys.readouterr().err
-    assert main(["checkpoint", "show", "runs/one/checkpoints/best.pt"]) == 0
-    assert main(["checkpoint", "upgrade", "runs/one/checkpoints/best.pt"]) == 0
-    assert main(["checkpoint", "export", "runs/one/checkpoints/best.pt", "--out", "small.pt"]) == 0
-    assert 2 * Path("small.pt").stat().st_size < Path("runs/one/checkpoints/best.pt").stat().st_size
-    assert main(["checkpoint", "export", "small.pt", "--out", "nowhere/small.pt"]) == 2
-    assert "nothing to do" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("policy", ["none", "random", "heuristic"])
-def test_any_policy_plays_and_is_told_epoch_by_epoch(policy, tmp_path, capsys):
-    assert main(["play", "--policy", policy, "--task", tiny_task(tmp_path)]) == 0
-    assert capsys.readouterr().out.count("epoch ") == 6
+def test_a_checkpoint_is_shown_upgraded_and_exported(run, tmp_path, capsys):
+    best, small = run / "checkpoints" / "best.pt", tmp_path / "small.pt"
+    assert "weights" in said_by(capsys, "checkpoint", "show", str(best))
+    assert "nothing to do" in said_by(capsys, "checkpoint", "upgrade", str(best))
+    assert main(["checkpoint", "export", str(best), "--out", str(small)]) == 0
+    assert 2 * small.stat().st_size < best.stat().st_size
+    assert main(["checkpoint", "export", str(small), "--out", str(tmp_path / "nowhere" / "small.pt")]) == 2
 
 
-def test_flags_replace_the_file_and_the_file_replaces_the_preset(tmp_path, capsys):
+def test_any_policy_plays_and_is_told_epoch_by_epoch(tmp_path, capsys):
+    for policy in ("none", "random", "heuristic"):
+        assert said_by(capsys, "play", "--policy", policy, "--task", tiny_task(tmp_path)).count("epoch ") == 6
+
+
+def test_flags_replace_the_file_and_the_file_replaces_the_preset(tmp_path):
     (tmp_path / "my.toml").write_text("episodes = 3\nrounds = 7\n")
-    words = ["--preset", "thorough", "--config", str(tmp_path / "my.toml"), "--task", tiny_task(tmp_path), *QUICK]
-    assert main(["train", *words, "--backend", "serial", "--compare", "0", "--out", str(tmp_path / "run")]) == 0
-    config = RunDirectory.open(tmp_path / "run").config()
-    assert (config.rounds, config.episodes) == (2, 2)
-    assert config.evaluate_every == PRESETS["thorough"].evaluate_every != TrainConfig().evaluate_every
-    assert capsys.readouterr().out == ""
+    given = _arguments(["--preset", "thorough", "--config", str(tmp_path / "my.toml"), "--rounds", "2"]).settings
+    assert (given.rounds, given.episodes) == (2, 3)
+    assert given.evaluate_every == PRESETS["thorough"].evaluate_every != TrainConfig().evaluate_every
 
 
-@pytest.mark.parametrize("level", Level)
-def test_a_level_of_telemetry_is_given_by_the_word_that_the_documents_use(tmp_path, level):
-    words = [
-        "--task",
-        tiny_task(tmp_path),
-        *QUICK,
-        "--backend",
-        "serial",
-        "--compare",
-        "0",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    assert main(["train", *words, "--telemetry.level", level.value]) == 0
-    assert RunDirectory.open(tmp_path / "run").config().telemetry.level is level
+def test_a_level_of_telemetry_is_given_by_the_word_that_the_documents_use():
+    for level in Level:
+        assert _arguments(["--telemetry.level", level.value]).settings.telemetry.level is level
 
 
-def test_ctrl_c_finishes_the_write_in_progress_and_says_how_to_go_on(tmp_path):
-    words = ["train", "--task", tiny_task(tmp_path), "--rounds", "500", "--episodes", "2", "--workers", "2"]
+def stopped(words: list[str], begun, number: int) -> tuple[int, str, float]:
+    """Start a command where SIGINT is inherited as ignored, as below `make ... &`; ask it to stop once it has begun.
+
+    Its exit code, what it said on stderr, and how many seconds passed until it was gone and its pipes were closed.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "esper", *words, "--out", str(tmp_path / "run")],
+        [sys.executable, "-c", DEAF, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    run = RunDirectory(tmp_path / "run")
     deadline = time.monotonic() + 120
-    while len(run.saved()) < 2 and time.monotonic() < deadline:
+    while not begun() and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, out + err
+    asked = time.monotonic()
+    os.killpg(process.pid, number)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err, time.monotonic() - asked
+
+
+DEAF = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+os.execv(sys.executable, [sys.executable, "-m", "esper", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_training_that_is_asked_to_stop_finishes_its_write_and_says_how_to_go_on(tmp_path, number):
+    run = RunDirectory(tmp_path / "run")
+    words = ["train", "--task", tiny_task(tmp_path), "--rounds", "500", "--episodes", "2", "--workers", "2"]
+    code, err, seconds = stopped([*words, "--out", str(run.path)], lambda: len(run.saved()) >= 2, number)
+    assert code == 130, err
+    assert seconds < 20
     assert f"go on with: esper resume {run.path}" in err
     assert "Traceback" not in err
     assert run.state() is RunState.INTERRUPTED
     assert not list(run.checkpoints.glob(".*"))
 
 
-EXAM = ["--policy", "none", "heuristic", "search:8", "scratch:heuristic", "--seeds", "2", "--backend", "serial"]
-
-
-def test_an_exam_is_held_reported_and_not_held_again(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    words = ["exam", "--task", tiny_task(tmp_path), *EXAM, "--out", "exams/one"]
-    assert main(words) == 0
-    said = capsys.readouterr()
-    assert "search: 8 episodes" in said.out
-    for policy in ("none", "heuristic", "search:8", "scratch:heuristic"):
-        assert policy in said.out
-    assert said.out.endswith("report: exams/one/exam.html\n")
-    assert said.err == ""
-    for name in ("exam.csv", "exam.parquet", "exam.md", "exam.html"):
-        assert (tmp_path / "exams" / "one" / name).stat().st_size > 0
-    assert main(words) == 0
-    assert "6 episodes, 6 of them known" in capsys.readouterr().out
-    assert main([*words, "--rent", "0.1"]) == 2
-    said = capsys.readouterr()
-    assert "esper: OtherExam: exams/one holds an exam of other" in said.err
-    assert "Traceback" not in said.err
-
-
-def test_a_quiet_exam_says_nothing_and_leaves_its_report(tmp_path, capsys):
-    words = ["--task", tiny_task(tmp_path), "--policy", "none", "--seeds", "1", "--backend", "serial", "--quiet"]
-    assert main(["exam", *words, "--out", str(tmp_path / "exam")]) == 0
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "")
-    assert (tmp_path / "exam" / "exam.html").exists()
-
-
-def test_an_exam_that_was_interrupted_exits_130_and_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
-    words = ["exam", "--task", tiny_task(tmp_path), *EXAM, "--out", str(tmp_path / "[/b]exam")]
-
-    class Stopped(exam.ExamLines):
-        def advance(self):
-            super().advance()
-            if self._title.endswith("search:8"):
-                raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(exam, "Lines", Stopped)
-        assert main(words) == 130
-    assert capsys.readouterr().err == f"interrupted; the same command goes on with what is in {tmp_path}/[/b]exam\n"
-    assert main(words) == 0
-    assert "6 episodes, 1 of them known" in capsys.readouterr().out
-
-
-def test_ctrl_c_ends_an_exam_with_the_way_on_and_rows_that_can_be_read(tmp_path):
-    words = ["exam", "--task", tiny_task(tmp_path), "--policy", "none", "random", "--seeds", "9999", "--workers", "2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "esper", *words, "--out", str(tmp_path / "exam")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_exam_that_is_asked_to_stop_keeps_its_rows_and_says_how_to_go_on(tmp_path, number):
     rows = tmp_path / "exam" / "rows.jsonl"
-    deadline = time.monotonic() + 120
-    while not (rows.exists() and rows.read_bytes().count(b"\n") >= 2) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, out + err
+    words = ["exam", "--task", tiny_task(tmp_path), "--policy", "none", "random", "--seeds", "9999", "--workers", "2"]
+    begun = lambda: rows.exists() and rows.read_bytes().count(b"\n") >= 2  # noqa: E731
+    code, err, seconds = stopped([*words, "--out", str(tmp_path / "exam")], begun, number)
+    assert code == 130, err
+    assert seconds < 20
     assert f"interrupted; the same command goes on with what is in {tmp_path / 'exam'}" in err
     assert "Traceback" not in err
-    assert len(Ledger(rows).rows) >= 2
+    assert all(json.loads(line)["row"] for line in rows.read_text().splitlines())
 
 
-def test_a_fresh_process_exits_2_without_a_traceback_and_without_optional_libraries():
-    program = "import sys; from esper.cli import main; code = main(['tasks', 'nothing']); "
-    program += "sys.exit(code if not {'datasets', 'transformers', 'ray', 'matplotlib'} & set(sys.modules) else 99)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert "UnknownTask" in done.stderr
+def test_an_exam_is_held_reported_and_told_as_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["exam", "--task", tiny_task(tmp_path), "--policy", "none", "random", "--seeds", "2", "--backend", "serial"]
+    said = said_by(capsys, *words, "--out", "exams/one")
+    assert said.endswith("report: exams/one/exam.html\n")
+    for name in ("exam.csv", "exam.parquet", "exam.md", "exam.html"):
+        assert (tmp_path / "exams" / "one" / name).stat().st_size > 0
+    told = json.loads(said_by(capsys, *words, "--out", "exams/one", "--json"))
+    assert "random" in json.dumps(told)
+    assert said_by(capsys, *words, "--out", "exams/one", "--quiet") == ""
 
 
-def test_the_package_can_be_run_as_a_module():
-    ended = subprocess.run([sys.executable, "-m", "esper", "tasks"], capture_output=True, text=True, check=True)
-    assert "digits-pointwise" in ended.stdout
-    refused = subprocess.run([sys.executable, "-m", "esper", "grow"], capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert "Traceback" not in refused.stderr
+def test_the_package_can_be_run_as_a_module_and_a_mistake_has_no_traceback():
+    ended = subprocess.run([sys.executable, "-m", "esper", "tasks", "nothing"], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "UnknownTask" in ended.stderr
+    assert "Traceback" not in ended.stderr

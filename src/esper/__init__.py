@@ -1,11 +1,13 @@
 """Grow a neural network while it trains.
 
-`esper.graft` gives any `nn.Module` slots in which seeds can grow. It is loaded on first use, so that the
-vocabulary in `esper.contracts` can be imported without PyTorch.
+`esper.graft` gives any `nn.Module` slots in which seeds can grow; `gymnasium.make("esper/Grow-v0")` is the world for an
+agent. PyTorch is loaded on first use of either.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import gymnasium
 
 if TYPE_CHECKING:
     from esper.growth import Body, graft
@@ -15,6 +17,8 @@ __version__ = "0.1.0"
 _HOMES = {"graft": "esper.growth", "Body": "esper.growth"}
 
 __all__ = ["Body", "graft"]
+
+gymnasium.register(id="esper/Grow-v0", entry_point="esper.environment.env:GrowEnv")
 
 
 def __getattr__(name: str) -> Any:

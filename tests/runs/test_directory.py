@@ -10,7 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from esper.runs import NoDirectory, NoRun, RunBusy, RunDirectory, RunExists, RunState, TrainConfig, Unwritable, find_runs
+from esper.runs import (
+    NoDirectory,
+    NoRun,
+    RunBusy,
+    RunDirectory,
+    RunExists,
+    RunState,
+    TrainConfig,
+    Unwritable,
+    find_runs,
+)
 from esper.runs.directory import Status, cure_for, status_now, write_whole
 
 

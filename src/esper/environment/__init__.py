@@ -1,7 +1,5 @@
 """The world: data, tasks, hosts that train, a governor, and the `gymnasium` environment `esper/Grow-v0`."""
 
-import gymnasium
-
 from esper.environment.data import (
     CIFAR10,
     FASHION_MNIST,
@@ -93,5 +91,3 @@ __all__ = [
     "task_on",
     "twin_curve",
 ]
-
-gymnasium.register(id="esper/Grow-v0", entry_point="esper.environment.env:GrowEnv")

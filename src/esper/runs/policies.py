@@ -41,8 +41,8 @@ def find_policy(spec: str) -> Policy:
         return CONTROLS[spec]()
     file = file_of(spec)
     if file is None:
-        known = [*CONTROLS, *SHIPPED, "schedule:FILE", "RUN", "CHECKPOINT.pt", "sampled:CONTROLLER"]
-        raise UnknownPolicy(f"no policy '{spec}'; {nearest(spec, known)}, where RUN is a run with a best checkpoint")
+        known = [*CONTROLS, *SHIPPED, "schedule:FILE", "the directory of a run", "CHECKPOINT.pt", "sampled:CONTROLLER"]
+        raise UnknownPolicy(f"no policy '{spec}'; {nearest(spec, known)}")
     if spec.startswith(SCHEDULE):
         return load_schedule(file)
     return Learned(load_network(file, FIELDS), greedy=not spec.startswith(SAMPLED), name=spec)

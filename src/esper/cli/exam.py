@@ -1,0 +1,38 @@
+"""`esper exam`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from esper.cli.console import DONE, INTERRUPTED, err, out
+from esper.runs.exam import Exam, ExamBars, ExamConfig, ExamLines
+
+
+@dataclass(frozen=True)
+class ExamArguments:
+    """Play every policy on the same held-out seeds and report with intervals; the same command goes on after Ctrl-C."""
+
+    settings: Annotated[ExamConfig, tyro.conf.arg(name="")]
+    out: Path = Path("exam")
+    """Directory of the rows and the report: new, empty, or that of the same exam."""
+    quiet: bool = False
+    """Say nothing unless something goes wrong."""
+
+
+def exam(argv: list[str]) -> int:
+    """Hold an exam."""
+    given = tyro.cli(ExamArguments, args=argv, default=ExamArguments(ExamConfig()), prog="esper exam")
+    given.settings.check()
+    progress = ExamBars(out) if out.is_terminal and not given.quiet else ExamLines(out, given.quiet)
+    try:
+        with progress:
+            Exam(given.settings, given.out, progress).hold()
+    except KeyboardInterrupt:
+        err.print(f"interrupted; the same command goes on with what is in {given.out}")
+        return INTERRUPTED
+    if not given.quiet:
+        out.print((given.out / "exam.md").read_text(encoding="utf-8"))
+        out.print(f"report: {given.out / 'exam.html'}")
+    return DONE
