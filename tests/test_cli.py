@@ -143,7 +143,7 @@ def test_no_command_shows_all_of_them_and_help_explains_each(capsys):
 def test_help_of_train_fits_two_screens_and_help_all_has_every_setting(capsys):
     text = said_by(capsys, "train", "--help")
     assert len(text.splitlines()) <= 80
-    for flag in "task preset rounds episodes seed reward backend workers device data-dir profile out quiet".split():
+    for flag in ("task", "preset", "rounds", "episodes", "seed", "reward", "backend", "workers", "device", "out"):
         assert f"--{flag}" in text
     for flag in ("ppo.learning-rate", "telemetry.sinks", "anomalies.kl-high", "network.memory"):
         assert f"--{flag}" not in text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from esper.contracts import EsperError
 from esper.environment import find_task
 from esper.rl import RLError
-from esper.runs import PRESETS, InvalidConfig, TrainConfig, find_preset, load_config
+from esper.runs import PRESETS, InvalidConfig, RunDirectory, TrainConfig, find_preset, load_config
 from esper.telemetry import Level, TelemetryConfig
 from tests.runs.worlds import small_config
 
@@ -120,3 +120,13 @@ def test_every_rent_that_is_allowed_can_be_played(tmp_path, rent):
     config = small_config(tmp_path, rent=rent)
     config.check()
     config.game().build_env(config.task[0]).reset(seed=0)
+
+
+def test_the_episodes_of_a_round_can_follow_the_workers_and_are_then_the_same_everywhere(tmp_path):
+    config = TrainConfig(episodes=0, workers=64)
+    assert config.settled().episodes == 64
+    assert replace(config, workers=2).settled().episodes == 16
+    assert replace(config, backend="serial", workers=0).settled().episodes == 16
+    assert RunDirectory.create(tmp_path / "run", config).config().episodes == 64
+    with pytest.raises(InvalidConfig, match="say with workers how many ray shall have"):
+        replace(config, backend="ray", workers=0).settled()

@@ -51,13 +51,13 @@ def test_a_file_in_the_way_is_said(tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_that_cannot_be_written_is_said(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(Unwritable, match="cannot be written .*or give another --out"):
+    with pytest.raises(Unwritable, match=r"cannot be written .*or give another --out"):
         new_run(tmp_path)
 
 
 def test_below_a_file_nothing_can_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unwritable, match="cannot be written .*or give another --out"):
+    with pytest.raises(Unwritable, match=r"cannot be written .*or give another --out"):
         RunDirectory.create(tmp_path / "file" / "run", TrainConfig())
 
 
@@ -181,7 +181,7 @@ def test_runs_are_found_latest_first_and_other_directories_are_not_runs(tmp_path
         os.utime(made.config_file, (1000 - age, 1000 - age))
     (tmp_path / "other").mkdir()
     assert [run.path.name for run in find_runs(tmp_path)] == ["new", "old"]
-    with pytest.raises(NoDirectory, match="there is no directory .*nowhere"):
+    with pytest.raises(NoDirectory, match=r"there is no directory .*nowhere"):
         find_runs(tmp_path / "nowhere")
 
 

@@ -13,19 +13,28 @@ from esper.runs.interrupts import Interrupts
 def test_a_write_is_finished_before_the_interruption():
     written = []
     interrupts = Interrupts()
-    with interrupts, pytest.raises(KeyboardInterrupt):
+
+    def write():
         with interrupts.deferred():
             os.kill(os.getpid(), signal.SIGTERM)
             written.append("whole")
         written.append("never")
+
+    with interrupts, pytest.raises(KeyboardInterrupt):
+        write()
     assert written == ["whole"]
 
 
 def test_an_interruption_is_not_lost_when_the_write_fails():
     interrupts = Interrupts()
-    with interrupts, pytest.raises(KeyboardInterrupt) as caught, interrupts.deferred():
-        os.kill(os.getpid(), signal.SIGINT)
-        raise OSError(28, "No space left on device")
+
+    def write():
+        with interrupts.deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            raise OSError(28, "No space left on device")
+
+    with interrupts, pytest.raises(KeyboardInterrupt) as caught:
+        write()
     assert isinstance(caught.value.__context__, OSError)
 
 

@@ -1,6 +1,6 @@
 """The configuration of a run: one frozen class that is the flags of `esper train` and the run's `config.toml`."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,8 +12,12 @@ from esper.controller import NetworkConfig
 from esper.environment import DEFAULT_TASK, Compute, find_task
 from esper.rewards import RewardConfig, find_mode
 from esper.rl import PPOConfig, RLError
+from esper.runs.backends import usable_cores
 from esper.runs.player import Game
 from esper.telemetry import AnomalyConfig, Expectations, Level, TelemetryConfig, check_sinks
+
+LEAST_EPISODES = 16
+"""Where the episodes of a round follow the workers: with fewer, updates are mostly noise."""
 
 
 class InvalidConfig(EsperError):
@@ -29,7 +33,7 @@ class TrainConfig:
     rounds: int = 60
     """Updates of the controller."""
     episodes: int = 16
-    """Episodes per round."""
+    """Episodes per round; 0 for one per worker, at least 16, decided once and kept in config.toml."""
     seed: int = 0
     """Of the whole run: first weights, episodes, and everything that is drawn."""
     reward: str = "frugal"
@@ -95,6 +99,15 @@ class TrainConfig:
             raise InvalidConfig("task names nothing; give at least one task, 'esper tasks' lists them")
         find_mode(self.reward)
 
+    def settled(self) -> "TrainConfig":
+        """With a number of episodes, so that the run is the same wherever it is gone on with."""
+        if self.episodes:
+            return self
+        if self.backend == "ray" and not self.workers:
+            raise InvalidConfig("episodes = 0 follows the workers; say with workers how many ray shall have")
+        workers = 1 if self.backend == "serial" else self.workers or usable_cores()
+        return replace(self, episodes=max(LEAST_EPISODES, workers))
+
     def check(self) -> None:
         """Find everything that could go wrong only later: tasks, device, data, heads, sinks. Loads the data."""
         self.ppo.require_heads([head.value for head in Head])
@@ -132,7 +145,7 @@ class TrainConfig:
 
 RANGES: dict[str, tuple[float, float]] = {
     "rounds": (1, 1_000_000),
-    "episodes": (1, 10_000),
+    "episodes": (0, 10_000),
     "seed": (0, 2**31 - 1),
     "rent": (0.0, 1.0),
     "persistence": (0.0, 1.0),

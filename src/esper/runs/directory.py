@@ -145,7 +145,7 @@ class RunDirectory:
                 )
             made = cls(path)
             made.checkpoints.mkdir(parents=True, exist_ok=True)
-            write_whole(made.config_file, config.to_toml())
+            write_whole(made.config_file, config.settled().to_toml())
         except OSError as error:
             raise Unwritable.because(path, error, ", or give another --out") from None
         return made

@@ -186,9 +186,11 @@ class Panel(RoundLines):
 def _opening(config: TrainConfig, workers: int, done: int) -> str:
     tasks = ", ".join(config.task)
     start = f"from round {done + 1} " if done else ""
+    idle = workers - config.episodes
+    hint = f"\n{idle} workers will have nothing to do; --episodes 0 plays one episode per worker" if idle > 0 else ""
     return (
         f"training on {tasks}: {start}{config.rounds} rounds of {config.episodes} episodes, reward {config.reward}, "
-        f"backend {config.backend} with {workers} worker(s), hosts on {config.device}, seed {config.seed}"
+        f"backend {config.backend} with {workers} worker(s), hosts on {config.device}, seed {config.seed}{hint}"
     )
 
 

@@ -85,7 +85,7 @@ class Run:
     """One run in one process, from its checkpoint to the last round."""
 
     def __init__(self, directory: RunDirectory, config: TrainConfig, progress: RunProgress) -> None:
-        self.directory, self.config, self.progress = directory, config, progress
+        self.directory, self.config, self.progress = directory, config.settled(), progress
         self.learner = new_learner(config)
         self.counters = RunCounters()
         self.interrupts = Interrupts()
