@@ -3,48 +3,65 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test exam exam-transfer train-tamiyo lint types format clean
+.PHONY: help demo test test-slow lint types format wheel exam exam-transfer train-tamiyo clean
 
-demo: $(VENV)/.has-demo
-	rm -rf out/demo
-	$(BIN)/esper train --preset quick --out out/demo
+help: ## list these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: about 5 minutes on 2 cores
+	rm -rf out/demo && mkdir -p out/demo
+	@echo; echo "1/3  tamiyo-small, the controller that comes with this package, grows a network:"; echo
 	$(BIN)/esper play --policy tamiyo-small --picture out/demo/grown.png
+	@echo; echo "2/3  a controller of your own learns for 96 episodes (a few minutes):"; echo
+	$(BIN)/esper train --preset quick --out out/demo/run
+	@echo; echo "3/3  both, the heuristic and no growth on 5 held-out seeds and the test split:"; echo
+	$(BIN)/esper exam --policy none heuristic out/demo/run tamiyo-small --reference tamiyo-small --seeds 5 --out out/demo/exam
+	@echo; cat examples/after_the_demo.txt
 
-# The published tables, from the shipped weights: about 27 minutes on 2 busy cores. Goes on where it was stopped.
+test: $(VENV)/.has-test ## what protects users: about 5 minutes on 2 cores
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+test-slow: $(VENV)/.has-test ## soaks and repeats: kills, lost workers, a thousand episodes
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests
+
+lint: $(VENV)/.has-dev ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.has-dev $(VENV)/.has-test $(VENV)/.has-benchmark ## mypy, strict
+	$(BIN)/mypy
+
+format: $(VENV)/.has-dev ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: $(VENV)/.has-dev ## build a wheel, install it into a new environment, play an episode from it
+	rm -rf dist build out/wheel
+	$(BIN)/python -m build --wheel --outdir dist .
+	$(PYTHON) -m venv out/wheel
+	out/wheel/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	cd out && wheel/bin/esper play --policy tamiyo-small
+
+# The published tables, from the shipped weights. Goes on where it was stopped.
 TAMIYO := tamiyo-small
-exam: $(VENV)/.has-demo
+exam: $(VENV)/.has-demo ## the published exams that need no download: about 27 minutes on 2 busy cores
 	$(BIN)/esper exam --task digits-pointwise --out out/exam/digits-pointwise --policy none random heuristic search:300 \
 	  $(TAMIYO) sampled:$(TAMIYO) scratch:$(TAMIYO) widened:$(TAMIYO)
 	$(BIN)/esper exam --task digits --out out/exam/digits --policy none heuristic $(TAMIYO) scratch:$(TAMIYO)
 	$(BIN)/esper exam --task spirals --out out/exam/spirals \
 	  --policy none random heuristic $(TAMIYO) scratch:$(TAMIYO) widened:$(TAMIYO)
 
-# Needs Fashion-MNIST and CIFAR-10: downloaded, or DATA=directory. About 40 minutes on 2 cores.
 DATA ?=
-exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data
+exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data ## those on Fashion-MNIST and CIFAR-10, downloaded or DATA=directory: about 40 minutes
 	$(BIN)/esper exam --task fashion-pointwise --out out/exam/fashion-pointwise --data-dir "$(DATA)" \
 	  --policy none heuristic $(TAMIYO)
 	$(BIN)/esper exam --task exams/cifar10-small.toml --out out/exam/cifar10-small --data-dir "$(DATA)" \
 	  --policy none heuristic $(TAMIYO)
 
-train-tamiyo: $(VENV)/.has-demo
+train-tamiyo: $(VENV)/.has-demo ## train tamiyo-small again: about half an hour
 	$(BIN)/esper train --config exams/tamiyo-small.toml --out out/tamiyo-small
 
-test: $(VENV)/.has-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile
-
-lint: $(VENV)/.has-dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-
-types: $(VENV)/.has-dev $(VENV)/.has-test $(VENV)/.has-benchmark
-	$(BIN)/mypy
-
-format: $(VENV)/.has-dev
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
-
-clean:
+clean: ## remove everything that targets made
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 
 # One stamp per extra (demo, test, dev); a change of the pins installs again.

@@ -21,12 +21,13 @@ from statistics import fmean
 from rich.console import Console
 from table import write_csv
 
+from esper.contracts import Event
 from esper.controller import Schedule, ScheduledSeed
 from esper.environment import DEFAULT_TASK
 from esper.runs import Job, Purpose, RoundLines, Run, RunDirectory, RunState, TrainConfig
 from esper.runs.backends import Backend, make_backend
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS
-from esper.telemetry import EvaluationMade, RunStarted, read_log
+from esper.telemetry import EpisodeFinished, EvaluationMade, RunStarted, read_log
 
 BY_HAND = {
     "one conv_light": (("block1", "conv_light"),),
@@ -45,12 +46,11 @@ class UntilBeaten(RoundLines):
         super().__init__(Console())
         self.bar, self.beaten = bar, False
 
-    def evaluated(self, found: EvaluationMade) -> None:
-        super().evaluated(found)
-        self.beaten = found.total > self.bar
-
-    def round_begins(self, number: int) -> None:
-        if number and self.beaten:
+    def see(self, event: Event) -> None:
+        super().see(event)
+        if isinstance(event, EvaluationMade):
+            self.beaten = event.total > self.bar
+        elif isinstance(event, EpisodeFinished) and event.purpose == "train" and self.beaten:
             raise KeyboardInterrupt
 
 

@@ -27,6 +27,7 @@ from esper.telemetry import (
     CheckpointWritten,
     DecisionMade,
     DetailChanged,
+    EpisodeFinished,
     EventLog,
     GradientsSeen,
     Level,
@@ -332,10 +333,13 @@ def test_what_is_learned_does_not_depend_on_what_is_raised(tmp_path):
 
 
 class Impatient(Quiet):
-    """Presses Ctrl-C at the start of a round."""
+    """Presses Ctrl-C when the first episode of the fourth round is over."""
 
-    def round_begins(self, number):
-        if number == 3:
+    updates = 0
+
+    def see(self, event):
+        self.updates += isinstance(event, UpdateMade)
+        if self.updates == 3 and isinstance(event, EpisodeFinished) and event.purpose == "train":
             raise KeyboardInterrupt
 
 
@@ -372,7 +376,8 @@ def made(tmp_path, *events, state=RunState.FINISHED, **changes):
             log.write(STARTED, 0)
             for at, event in enumerate(events):
                 log.write(event, at, 7)
-    directory.write_status(status_now(state, len(events), 20))
+    status = status_now(RunState.RUNNING if state is RunState.KILLED else state, len(events), 20)
+    directory.write_status(replace(status, started=0.0) if state is RunState.KILLED else status)
     return directory
 
 
@@ -392,7 +397,7 @@ ENDINGS = [
 
 @pytest.mark.parametrize(("state", "event", "what", "advice"), ENDINGS, ids=[str(each[1]) for each in ENDINGS])
 def test_how_a_run_ended_is_told_with_the_way_on(tmp_path, state, event, what, advice, capsys):
-    directory = made(tmp_path, event, state=RunState.RUNNING if state is RunState.KILLED else state)
+    directory = made(tmp_path, event, state=state)
     assert directory.state() is state
     assert main(["doctor", str(directory.path)]) == 1
     said = capsys.readouterr().out

@@ -127,8 +127,8 @@ def _finish(directory: RunDirectory, config: TrainConfig, quiet: bool, goes_on: 
             progress.close()
     path = directory.path
     if state is RunState.FINISHED and not quiet:
-        if progress.comparison:
-            out.print(comparison_table(progress.comparison))
+        if run.compared:
+            out.print(comparison_table(run.compared))
         picture = path / "summary.png"
         if config.telemetry.level is not Level.OFF and draw_run(directory.events_file, picture):
             out.print(f"picture: {picture}")

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from rich.console import Console, Group
@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from esper.contracts import Event
-from esper.rl import UpdateMetrics
 from esper.runs.config import TrainConfig
 from esper.telemetry import (
     AnomalyRaised,
@@ -23,24 +22,20 @@ from esper.telemetry import (
     RoundFinished,
     RunFailed,
     RunHalted,
+    RunResumed,
     SinkFailed,
+    UpdateMade,
     WorkerReplaced,
 )
 
 
 class RunProgress(Protocol):
-    """Is told what happens, in order."""
+    """Is shown every event, as it happens."""
 
-    def begin(self, config: TrainConfig, workers: int, done: int) -> None: ...
-    def round_begins(self, number: int) -> None: ...
-    def episode(self, finished: EpisodeFinished) -> None: ...
-    def round_ends(self, number: int, summary: RoundFinished, metrics: UpdateMetrics) -> None: ...
-    def evaluated(self, found: EvaluationMade) -> None: ...
-    def comparing(self, episodes: int) -> None: ...
-    def compared(self, finished: Sequence[EpisodeFinished]) -> None: ...
-    def resumed(self, checkpoint: Path, damaged: Sequence[Path]) -> None: ...
-    def damaged(self, checkpoint: Path, error: Exception) -> None: ...
-    def event(self, event: Event) -> None: ...
+    def begin(self, config: TrainConfig, workers: int, done: int) -> None:
+        """Episodes are about to be played; `done` rounds are complete."""
+
+    def see(self, event: Event) -> None: ...
 
 
 class Quiet:
@@ -48,139 +43,113 @@ class Quiet:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.comparison: Sequence[EpisodeFinished] = ()
 
     def begin(self, config: TrainConfig, workers: int, done: int) -> None:
         pass
 
-    def round_begins(self, number: int) -> None:
-        pass
-
-    def episode(self, finished: EpisodeFinished) -> None:
-        pass
-
-    def round_ends(self, number: int, summary: RoundFinished, metrics: UpdateMetrics) -> None:
-        pass
-
-    def evaluated(self, found: EvaluationMade) -> None:
-        pass
-
-    def comparing(self, episodes: int) -> None:
-        pass
-
-    def compared(self, finished: Sequence[EpisodeFinished]) -> None:
-        self.comparison = finished
-
-    def resumed(self, checkpoint: Path, damaged: Sequence[Path]) -> None:
-        pass
-
-    def damaged(self, checkpoint: Path, error: Exception) -> None:
-        self.console.print(f"{checkpoint.name} is damaged and left out: {error}", highlight=False)
-
-    def event(self, event: Event) -> None:
+    def see(self, event: Event) -> None:
         sentence = _trouble(event)
         if sentence:
-            self.console.print(sentence, highlight=False)
+            self.say(sentence)
+
+    def say(self, sentence: str) -> None:
+        """A line for the person."""
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 class RoundLines(Quiet):
     """One line per round, for logs and pipes."""
 
     def begin(self, config: TrainConfig, workers: int, done: int) -> None:
-        self._config, self._started, self._first = config, time.monotonic(), done
-        self.console.print(_opening(config, workers, done), highlight=False)
+        self._config, self._started, self._first, self._round = config, time.monotonic(), done, done
+        self._comparing = False
+        self.say(_opening(config, workers, done))
 
-    def round_ends(self, number: int, summary: RoundFinished, metrics: UpdateMetrics) -> None:
-        left = _left(self._started, number + 1 - self._first, self._config.rounds - number - 1)
-        self.console.print(
-            f"round {number + 1}/{self._config.rounds}  {_figures(summary)}  {_health(metrics)}  left {left}",
-            highlight=False,
-            soft_wrap=True,
-        )
+    def see(self, event: Event) -> None:
+        super().see(event)
+        match event:
+            case RunResumed():
+                self.say(f"going on from {event.checkpoint}")
+            case RoundFinished():
+                self._summary = event
+            case UpdateMade():
+                self._round += 1
+                of = f"{self._round}/{self._config.rounds}"
+                self.say(f"round {of}  {_figures(self._summary)}  {_health(event)}  left {self._left()}")
+            case EvaluationMade():
+                self.say(f"evaluation  {_evaluation(event)}")
+            case EpisodeFinished(purpose="compare") if not self._comparing:
+                self._comparing = True
+                self.say("comparing with the controls on held-out seeds ...")
 
-    def evaluated(self, found: EvaluationMade) -> None:
-        self.console.print(f"evaluation  {_evaluation(found)}", highlight=False, soft_wrap=True)
-
-    def comparing(self, episodes: int) -> None:
-        self.console.print(f"comparing with the controls on held-out seeds: {episodes} episodes", highlight=False)
-
-    def resumed(self, checkpoint: Path, damaged: Sequence[Path]) -> None:
-        self.console.print(f"going on from {checkpoint.name}", highlight=False)
+    def _left(self) -> str:
+        """Time left at the pace so far."""
+        done = self._round - self._first
+        if done < 1:
+            return "?"
+        seconds = (time.monotonic() - self._started) / done * (self._config.rounds - self._round)
+        minutes, seconds = divmod(int(seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 class Panel(RoundLines):
-    """A live panel that is redrawn in place."""
+    """A live panel that is redrawn in place, until it is closed."""
+
+    _live: Live | None = None
 
     def begin(self, config: TrainConfig, workers: int, done: int) -> None:
         super().begin(config, workers, done)
-        self._round, self._played, self._of = done, 0, config.episodes
-        self._summary: RoundFinished | None = None
-        self._metrics: UpdateMetrics | None = None
-        self._evaluation: EvaluationMade | None = None
-        self._what = "training"
+        self._played, self._purpose = 0, "train"
+        self._rows = dict.fromkeys(("last round", "actions", "policy", "evaluation"), "...")
         self._troubles: deque[str] = deque(maxlen=3)
-        self._live = Live(self._drawn(), console=self.console, refresh_per_second=4, transient=False)
+        self._live = Live(self._drawn(), console=self.console, refresh_per_second=4)
         self._live.start()
 
-    def round_begins(self, number: int) -> None:
-        self._round, self._played, self._of, self._what = number, 0, self._config.episodes, "training"
+    def see(self, event: Event) -> None:
+        if self._live is None:
+            super().see(event)
+            return
+        match event:
+            case EpisodeFinished():
+                self._played = 1 if event.purpose != self._purpose else self._played + 1
+                self._purpose = event.purpose
+            case RoundFinished():
+                self._rows |= {"last round": _figures(event), "actions": _mix(event)}
+            case UpdateMade():
+                self._round, self._played = self._round + 1, 0
+                self._rows["policy"] = _health(event)
+            case EvaluationMade():
+                self._rows["evaluation"] = _evaluation(event)
+            case _:
+                sentence = _trouble(event)
+                if sentence is None:
+                    return
+                self._troubles.append(sentence)
         self._live.update(self._drawn())
-
-    def episode(self, finished: EpisodeFinished) -> None:
-        self._played += 1
-        if finished.purpose == "evaluate" and self._what == "training":
-            self._what, self._played = "evaluating", 1
-            self._of = self._config.evaluation_episodes * len(self._config.task)
-        self._live.update(self._drawn())
-
-    def round_ends(self, number: int, summary: RoundFinished, metrics: UpdateMetrics) -> None:
-        self._round, self._summary, self._metrics = number + 1, summary, metrics
-        self._live.update(self._drawn())
-
-    def evaluated(self, found: EvaluationMade) -> None:
-        self._evaluation = found
-        self._live.update(self._drawn())
-
-    def comparing(self, episodes: int) -> None:
-        self._what, self._played, self._of = "comparing", 0, episodes
-        self._live.update(self._drawn())
-
-    def event(self, event: Event) -> None:
-        sentence = _trouble(event)
-        if sentence and hasattr(self, "_live"):
-            self._troubles.append(sentence)
-            self._live.update(self._drawn())
-        elif sentence:
-            super().event(event)
 
     def close(self) -> None:
         """Leave the last picture on the screen."""
-        if hasattr(self, "_live"):
+        if self._live is not None:
             self._live.stop()
 
     def _drawn(self) -> Group:
-        config = self._config
-        parts = config.rounds * max(self._of, 1)
-        at = self._round * self._of + (self._played if self._what == "training" else 0)
+        config, doing = self._config, DOING[self._purpose]
+        share = self._played / config.episodes if self._purpose == "train" else 0.0
         bar = Table.grid(padding=(0, 2))
-        left = _left(self._started, self._round - self._first, config.rounds - self._round)
-        now = f"{self._what} {self._played}/{self._of}"
         bar.add_row(
             f"round {min(self._round + 1, config.rounds)}/{config.rounds}",
-            ProgressBar(total=parts, completed=min(at, parts), width=30),
-            now,
-            f"left {left}",
+            ProgressBar(total=config.rounds, completed=min(self._round + share, config.rounds), width=30),
+            f"{doing} {self._played}",
+            f"left {self._left()}",
         )
         rows = Table.grid(padding=(0, 2))
-        for title, text in (
-            ("last round", _figures(self._summary) if self._summary else "..."),
-            ("actions", _mix(self._summary) if self._summary else "..."),
-            ("policy", _health(self._metrics) if self._metrics else "..."),
-            ("evaluation", _evaluation(self._evaluation) if self._evaluation else "..."),
-            *(("attention", trouble) for trouble in self._troubles),
-        ):
+        for title, text in (*self._rows.items(), *(("attention", trouble) for trouble in self._troubles)):
             rows.add_row(Text(title, style="bold"), Text(text))
         return Group(bar, rows)
+
+
+DOING = {"train": "training", "evaluate": "evaluating", "compare": "comparing"}
 
 
 def _opening(config: TrainConfig, workers: int, done: int) -> str:
@@ -208,16 +177,15 @@ def _mix(summary: RoundFinished) -> str:
     return f"{shares}  (forced {summary.forced_share:.0%})"
 
 
-def _health(metrics: UpdateMetrics) -> str:
-    op = metrics.heads["op"].entropy
-    explained = metrics.explained_variance
+def _health(update: UpdateMade) -> str:
+    op, explained = update.heads["op"].entropy, update.explained_variance
     return "  ".join(
         (
             f"entropy {'-' if op is None else f'{op:.2f}'}",
-            f"kl {metrics.kl:.4f}",
-            f"clipped {metrics.clipped:.0%}",
+            f"kl {update.kl:.4f}",
+            f"clipped {update.clipped:.0%}",
             f"explained {'-' if explained is None else f'{explained:.2f}'}",
-            f"gradient {metrics.gradient_norm:.2f}",
+            f"gradient {update.gradient_norm:.2f}",
         )
     )
 
@@ -239,19 +207,11 @@ def _trouble(event: Event) -> str | None:
         return f"{event.kind}: {event.message}"
     if isinstance(event, SinkFailed):
         return f"sink {event.sink} failed and gets no more metrics: {event.reason}"
+    if isinstance(event, RunResumed) and event.damaged:
+        return f"damaged and left out: {', '.join(event.damaged)}; 'esper checkpoint show' says what is wrong with them"
     if isinstance(event, DetailChanged):
         return f"telemetry is {event.level} from now on: {event.reason}"
     return f"stopped: {event.reason}" if isinstance(event, RunFailed | RunHalted) else None
-
-
-def _left(started: float, done: int, remaining: int) -> str:
-    """Time left at the pace so far."""
-    if done < 1:
-        return "?"
-    seconds = (time.monotonic() - started) / done * remaining
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 def comparison_table(finished: Sequence[EpisodeFinished]) -> Table:
@@ -267,14 +227,10 @@ def comparison_table(finished: Sequence[EpisodeFinished]) -> Table:
             table.add_row(
                 task,
                 {"greedy": "learned", "none": "no growth"}.get(policy, policy),
-                f"{_mean([each.total for each in rows]):+.3f}",
-                f"{_mean([each.accuracy for each in rows]):.1%}",
+                f"{fmean([each.total for each in rows]):+.3f}",
+                f"{fmean([each.accuracy for each in rows]):.1%}",
                 f"{min(each.accuracy for each in rows):.1%}",
-                f"x{_mean([each.growth for each in rows]):.1f}",
-                f"{_mean([each.fossilized for each in rows]):.1f}",
+                f"x{fmean([each.growth for each in rows]):.1f}",
+                f"{fmean([each.fossilized for each in rows]):.1f}",
             )
     return table
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)

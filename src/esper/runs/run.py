@@ -88,6 +88,8 @@ class Run:
         self.directory, self.config, self.progress = directory, config.settled(), progress
         self.learner = new_learner(config)
         self.counters = RunCounters()
+        self.compared: Sequence[EpisodeFinished] = ()
+        """The finished controller and the controls on held-out seeds, if that was asked for."""
         self.interrupts = Interrupts()
         self.recorder = RunRecorder(directory, config, progress, self.interrupts)
 
@@ -135,7 +137,7 @@ class Run:
                 self._round(backend)
             self.recorder.round = self.counters.round
             if config.compare:
-                self.progress.compared(self._compare(backend))
+                self.compared = self._compare(backend)
         self.recorder.note(RunFinished(self.counters.best_round, time.perf_counter() - started))
         return RunState.FINISHED
 
@@ -143,12 +145,11 @@ class Run:
         """Play, update, evaluate, save."""
         number, config = self.counters.round, self.config
         self.recorder.begin(number)
-        self.progress.round_begins(number)
         started = time.perf_counter()
         played = self._play(backend, self._training_jobs())
         summary = summarise([each.finished for each in played], time.perf_counter() - started)
         self.recorder.note(summary)
-        self.progress.round_ends(number, summary, self._learn(played))
+        self._learn(played)
         if (number + 1) % config.evaluate_every == 0 or number + 1 == config.rounds:
             self._evaluate(backend)
         self.counters = replace(self.counters, round=number + 1)
@@ -159,7 +160,7 @@ class Run:
         seeds = [training_seed(config.seed, self.counters.round, place) for place in range(config.episodes)]
         return [Job(next(tasks), seed, "learned", Purpose.TRAIN, detailed=detailed) for seed in seeds]
 
-    def _learn(self, played: Sequence[Played]) -> UpdateMetrics:
+    def _learn(self, played: Sequence[Played]) -> None:
         """Update from a round's episodes; halts the run when that has gone wrong too often."""
         if self._to_profile():
             profile_episode(self.directory.profiles, self.config.game(), self.learner.network, played[0].job)
@@ -173,7 +174,6 @@ class Run:
                 "lower ppo.learning_rate, and look at the last rounds with 'esper query'"
             )
         self.counters = replace(self.counters, bad_updates=bad)
-        return metrics
 
     def _update(self, rows: Sequences, tasks: Sequence[int], jobs: Sequence[Job]) -> UpdateMetrics:
         """One update, and everything that is told of it."""
@@ -200,7 +200,6 @@ class Run:
 
         def done(played: Played) -> None:
             self.recorder.note_all([*played.events, played.finished], played.job.seed)
-            self.progress.episode(played.finished)
 
         return backend.map(self.learner.network.state_dict(), jobs, done, self.recorder.note)
 
@@ -212,7 +211,6 @@ class Run:
         finished = [played.finished for played in self._play(backend, jobs)]
         found = evaluated(finished, self.counters.best)
         self.recorder.note(found)
-        self.progress.evaluated(found)
         if found.best:
             self.counters = replace(self.counters, best=found.total, best_round=number)
             self._write(self.directory.best)
@@ -228,7 +226,6 @@ class Run:
             for seed in seeds
             for policy in COMPARED
         ]
-        self.progress.comparing(len(jobs))
         return [played.finished for played in self._play(backend, jobs)]
 
     def _restore(self) -> None:
@@ -237,7 +234,6 @@ class Run:
         self.recorder.round = self.counters.round
         self.recorder.note(RunResumed(checkpoint.name, tuple(path.name for path in damaged)))
         self.recorder.recall()
-        self.progress.resumed(checkpoint, damaged)
 
     def _newest(self) -> tuple[Path, list[Path]]:
         """Restore the newest checkpoint that can be read; also those that could not."""
@@ -247,8 +243,7 @@ class Run:
                 checkpoint = load_checkpoint(path)
                 counters = RunCounters(**checkpoint.extra)
                 restore(checkpoint, self.learner)
-            except (BadCheckpoint, TypeError) as error:
-                self.progress.damaged(path, error)
+            except (BadCheckpoint, TypeError):
                 damaged.append(path)
                 continue
             self.counters = counters

@@ -75,7 +75,6 @@ class RunRecorder:
 
     def note(self, event: Event) -> list[AnomalyRaised]:
         """Take an event of this round; the anomalies that it raised."""
-        self._progress.event(event)
         return self.note_all((event,), None)
 
     def note_all(self, events: Sequence[Event], episode: int | None) -> list[AnomalyRaised]:
@@ -103,7 +102,8 @@ class RunRecorder:
             self._escalation.see(record.event, record.round)
 
     def _consider(self, event: Event) -> Iterable[AnomalyRaised]:
-        """Show an event to the sinks and the detector, and note what that raises."""
+        """Show an event to the person, the sinks and the detector, and note what that raises."""
+        self._progress.see(event)
         self._escalation.see(event, self.round)
         figures = figures_of(event)
         if figures:
