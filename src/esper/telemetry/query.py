@@ -110,7 +110,7 @@ def query(directory: Path, sql: str) -> tuple[list[str], list[Row]]:
 def as_tsv(columns: Sequence[str], rows: Sequence[Row]) -> str:
     r"""One line for the names of the columns and one per row, cells between tabs; nothing of the answer is lost.
 
-    Text is as it is, with \\, \t, \n and \r for the characters of that name; all else is as in JSON, and NULL is empty.
+    Text and times are as they are, with \\, \t, \n and \r for the characters of that name; all else is as in JSON, and NULL is empty.
 
     >>> print(as_tsv(["share", "said"], [(0.1 + 0.2, "a\tb"), (None, "")]).replace("\t", " | "))
     share | said
@@ -123,7 +123,7 @@ def as_tsv(columns: Sequence[str], rows: Sequence[Row]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    said = plain(value)
+    said = msgspec.to_builtins(plain(value), enc_hook=str)
     return (said if isinstance(said, str) else _json(said)).translate(ESCAPES)
 
 
