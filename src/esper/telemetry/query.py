@@ -108,14 +108,12 @@ def query(directory: Path, sql: str) -> tuple[list[str], list[Row]]:
 
 
 def as_tsv(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    r"""One line for the names of the columns and one per row, cells between tabs; nothing of the answer is lost.
+    r"""One line for the names of the columns and one per row, cells between tabs; every digit is there.
 
-    Text and times are as they are, with \\, \t, \n and \r for the characters of that name; all else is as in JSON, and NULL is empty.
+    In text, \\, \t, \n and \r stand for the characters of these names. What is no text is as in JSON; NULL is empty.
 
-    >>> print(as_tsv(["share", "said"], [(0.1 + 0.2, "a\tb"), (None, "")]).replace("\t", " | "))
-    share | said
-    0.30000000000000004 | a\tb
-     |
+    >>> as_tsv(["share", "said", "lost"], [(0.1 + 0.2, "two\nlines", None)])
+    'share\tsaid\tlost\n0.30000000000000004\ttwo\\nlines\t'
     """
     return "\n".join("\t".join(map(_cell, row)) for row in [columns, *rows])
 
