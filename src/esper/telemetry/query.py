@@ -29,7 +29,7 @@ SHUT: dict[str, str | bool | int | float | list[str]] = {
 """No files, no network, no variables of this process, no way to change that."""
 READS = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
 """Statements that only read; MULTI is PIVOT."""
-
+ENCODER = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
 ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 Row = tuple[Any, ...]
@@ -121,8 +121,8 @@ def as_tsv(columns: Sequence[str], rows: Sequence[Row]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    said = msgspec.to_builtins(plain(value), enc_hook=str)
-    return (said if isinstance(said, str) else _json(said)).translate(ESCAPES)
+    said = _json(plain(value))
+    return (json.loads(said) if said.startswith('"') else said).translate(ESCAPES)
 
 
 def as_json(columns: Sequence[str], rows: Sequence[Row]) -> str:
@@ -136,7 +136,7 @@ def as_json(columns: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    return ENCODER.encode(value).decode()
 
 
 def _views() -> str:
