@@ -175,6 +175,8 @@ HOSTILE = {
     "endless digits": line().replace(b"17", b"1" * 10_000),
     "endless digits in an event": line().replace(b": 4", b": " + b"1" * 10_000),
     "huge number": line(episode=2**63),
+    "huge number in an event": line(data={"epoch": 10**30, "reason": "loss"}),
+    "huge number as text": line(data={"epoch": str(10**30), "reason": "loss"}),
     "truth for a number": line(round=True),
     "fraction for a round": line(round=3.5),
     "no episode": line().replace(b'"episode": 17, ', b""),

@@ -278,8 +278,8 @@ def _read(line: bytes, path: Path, report: LogReport, wanted: set[str]) -> Recor
     try:
         parsed = _LINE.decode(line)
         if parsed.event in wanted:
-            return Record(parsed.time, parsed.round, parsed.episode, _EVENTS[parsed.event].decode(parsed.data))
-    except (ValueError, RecursionError):
+            return Record(parsed.time, parsed.round, parsed.episode, _event(parsed))
+    except (ValueError, RecursionError, OverflowError):
         report.damaged += schema == SCHEMA  # an older line may have other fields, and is counted as such
         return None
     if parsed.event not in EVENTS:
@@ -287,6 +287,12 @@ def _read(line: bytes, path: Path, report: LogReport, wanted: set[str]) -> Recor
         if len(report.unknown_names) < MAX_NAMES and (shown := repr(parsed.event[:40])) not in report.unknown_names:
             report.unknown_names.append(shown)
     return None
+
+
+def _event(parsed: _Line) -> Event:
+    event = _EVENTS[parsed.event].decode(parsed.data)
+    msgspec.msgpack.encode(event)  # refuses integers of more than 64 bits, which no column and no float can hold
+    return event
 
 
 def effective(records: Iterable[Record]) -> list[Record]:
