@@ -15,7 +15,6 @@ from esper.contracts import RansomwareSuspected, RewardHackingSuspected
 from esper.telemetry import (
     KINDS,
     AnomalyConfig,
-    AnomalyRaised,
     Detector,
     EpisodeFinished,
     Expectations,
@@ -137,16 +136,6 @@ def test_it_is_over_when_all_is_well_again_and_can_come_back(kind, events):
     assert kind in {each.kind for each in fed(watcher, *events)}
 
 
-def test_a_value_collapse_is_told_with_the_value_and_the_bellman_error():
-    (raised,) = fed(detector(), *[replace(UPDATE, value_error=0.3, bellman_error=0.07)] * 20)
-    assert (raised.kind, raised.figures["value_error"], raised.figures["bellman_error"]) == (
-        "value_collapse",
-        0.3,
-        0.07,
-    )
-    assert "the critic contradicts itself by 0.07" in raised.message
-
-
 def test_the_worst_head_is_named_with_its_own_figures():
     """R1-L4."""
     update = replace(
@@ -236,10 +225,6 @@ def test_what_is_tame_changes_nothing():
     assert not tame(finished())
 
 
-def test_anomalies_are_never_raised_by_anomalies():
-    assert not fed(detector(), AnomalyRaised("kl_spike", "again", {"kl": 9.0}))
-
-
 @given(st.lists(ONE_OF_EACH, min_size=1, max_size=4))
 @settings(max_examples=30)
 def test_whatever_is_written_the_detector_never_fails(batches):
@@ -255,20 +240,10 @@ def test_whatever_is_written_the_detector_never_fails(batches):
 numbers = st.floats(-1e6, 1e6)
 
 
-@given(st.lists(numbers, min_size=1), st.floats(0.01, 1.0))
-def test_a_moving_mean_stays_within_what_it_saw_and_starts_with_the_first(seen, weight):
-    mean = Ema(weight)
-    assert mean.add(seen[0]) == seen[0]
-    for number in seen[1:]:
-        mean.add(number)
-    slack = 1e-9 * max(map(abs, seen))
-    assert min(seen) - slack <= mean.mean <= max(seen) + slack
-
-
 @given(numbers, numbers, st.floats(0.05, 1.0))
-def test_a_moving_mean_forgets_by_its_weight(old, new, weight):
+def test_a_moving_mean_starts_with_the_first_number_and_forgets_by_its_weight(old, new, weight):
     mean = Ema(weight)
-    mean.add(old)
+    assert mean.add(old) == old
     for step in range(1, 20):
         assert mean.add(new) == pytest.approx(new + (old - new) * (1 - weight) ** step, rel=1e-6, abs=1e-6)
 
