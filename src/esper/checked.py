@@ -133,3 +133,22 @@ def shown_value(value: Any) -> str:
         return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def require_ranges(
+    record: object, ranges: Mapping[str, tuple[float, float]], error: type[EsperError], inside: str = ""
+) -> None:
+    """Raise `error` unless these numbers of the record are from the lowest to the highest that is allowed.
+
+    `inside` is put before names in messages. NaN is in no range.
+
+    >>> from types import SimpleNamespace
+    >>> require_ranges(SimpleNamespace(rows=0), {"rows": (1, 9_000)}, BadValue, "plot.")
+    Traceback (most recent call last):
+    ...
+    esper.checked.BadValue: plot.rows = 0; give a value from 1 to 9,000
+    """
+    for name, (low, high) in ranges.items():
+        value = getattr(record, name)
+        if not low <= value <= high:
+            raise error(f"{inside}{name} = {value}; give a value from {low:,} to {high:,}")

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from esper.contracts import Event, Stage, StageChanged
 from esper.telemetry import (
-    EVENTS,
     DecisionMade,
     EpisodeFinished,
     EventLog,
@@ -20,7 +19,13 @@ from esper.telemetry import (
     RunStarted,
     UpdateMade,
 )
+from esper.telemetry.events import EVENTS
 
+RECORDED = Path(__file__).parent / "recorded"
+"""The directory of a run: two rounds, the second played again after a crash, then an event of every type it lacked.
+
+Its log was written by version 0.1.0, before events were read by msgspec.
+"""
 LEAVES = {
     int: st.integers(-(2**63), 2**63 - 1),
     float: st.floats(),
@@ -60,14 +65,14 @@ UPDATE = UpdateMade(
 STARTED = RunStarted("0.1.0", ("digits", "rösti"), 3, 2, 7, "twin", "process", 2, "cpu")
 
 
-def plain(value: Any) -> Any:
+def in_sql(value: Any) -> Any:
     """As SQL gives it back."""
     if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {each.name: in_sql(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, tuple):
-        return [plain(each) for each in value]
+        return [in_sql(each) for each in value]
     if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: in_sql(each) for key, each in value.items()}
     return value.name if isinstance(value, Enum) else value
 
 

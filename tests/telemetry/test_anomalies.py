@@ -1,34 +1,32 @@
 """Each anomaly is raised by what it is named after, once, and by nothing else."""
 
+import inspect
 import math
 import random
+import re
 from dataclasses import fields, replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from esper.contracts import RansomwareSuspected, RewardHackingSuspected
 from esper.telemetry import (
     KINDS,
     AnomalyConfig,
-    AnomalyRaised,
     Detector,
     EpisodeFinished,
     Expectations,
     HeadFigures,
-    InvalidThreshold,
     Record,
     RoundFinished,
     UpdateMade,
+    anomalies,
     tame,
 )
 from esper.telemetry.anomalies import Ema, Hysteresis, Limit
-from esper.telemetry.anomaly_kinds import RANGES
-from esper.telemetry.describe import sentence_of
-from esper.telemetry.describe_anomalies import document
+from esper.telemetry.anomaly_kinds import RANGES, InvalidThreshold
 from esper.telemetry.log import line_of
 from tests.telemetry.cases import HEAD, HEADS, ONE_OF_EACH, UPDATE, decision, finished
 
@@ -114,13 +112,10 @@ PROVOKED = {
 }
 
 
-def test_every_kind_is_provoked():
-    assert PROVOKED.keys() == KINDS.keys()
-
-
 @pytest.mark.parametrize(("kind", "events"), PROVOKED.items(), ids=PROVOKED)
 def test_it_is_raised_once_with_figures_reasons_and_advice(kind, events):
     """R4-H2, C-telemetry: one by one, and nothing else is raised by it."""
+    assert PROVOKED.keys() == KINDS.keys()
     watcher = detector()
     raised = fed(watcher, *events)
     assert [each.kind for each in raised] == [kind]
@@ -139,16 +134,6 @@ def test_it_is_over_when_all_is_well_again_and_can_come_back(kind, events):
     assert not fed(watcher, *play() * 2, *[UPDATE] * 60)
     assert not watcher.standing
     assert kind in {each.kind for each in fed(watcher, *events)}
-
-
-def test_a_value_collapse_is_told_with_the_value_and_the_bellman_error():
-    (raised,) = fed(detector(), *[replace(UPDATE, value_error=0.3, bellman_error=0.07)] * 20)
-    assert (raised.kind, raised.figures["value_error"], raised.figures["bellman_error"]) == (
-        "value_collapse",
-        0.3,
-        0.07,
-    )
-    assert "the critic contradicts itself by 0.07" in raised.message
 
 
 def test_the_worst_head_is_named_with_its_own_figures():
@@ -240,11 +225,8 @@ def test_what_is_tame_changes_nothing():
     assert not tame(finished())
 
 
-def test_anomalies_are_never_raised_by_anomalies():
-    assert not fed(detector(), AnomalyRaised("kl_spike", "again", {"kl": 9.0}))
-
-
-@given(st.lists(ONE_OF_EACH, min_size=1, max_size=12))
+@given(st.lists(ONE_OF_EACH, min_size=1, max_size=4))
+@settings(max_examples=30)
 def test_whatever_is_written_the_detector_never_fails(batches):
     """A run must not end because of what watches it."""
     watcher = detector(value_updates=1, gradient_warmup=1, entropy_updates=1, barren_rounds=1)
@@ -258,20 +240,10 @@ def test_whatever_is_written_the_detector_never_fails(batches):
 numbers = st.floats(-1e6, 1e6)
 
 
-@given(st.lists(numbers, min_size=1), st.floats(0.01, 1.0))
-def test_a_moving_mean_stays_within_what_it_saw_and_starts_with_the_first(seen, weight):
-    mean = Ema(weight)
-    assert mean.add(seen[0]) == seen[0]
-    for number in seen[1:]:
-        mean.add(number)
-    slack = 1e-9 * max(map(abs, seen))
-    assert min(seen) - slack <= mean.mean <= max(seen) + slack
-
-
 @given(numbers, numbers, st.floats(0.05, 1.0))
-def test_a_moving_mean_forgets_by_its_weight(old, new, weight):
+def test_a_moving_mean_starts_with_the_first_number_and_forgets_by_its_weight(old, new, weight):
     mean = Ema(weight)
-    mean.add(old)
+    assert mean.add(old) == old
     for step in range(1, 20):
         assert mean.add(new) == pytest.approx(new + (old - new) * (1 - weight) ** step, rel=1e-6, abs=1e-6)
 
@@ -300,29 +272,21 @@ def test_an_alarm_is_raised_after_its_patience_and_not_again_before_it_is_over(s
         assert any(sign * each <= sign * limit.clear_at for each in measured[first + 1 : second])
 
 
-@pytest.mark.parametrize("name", [each.name for each in fields(AnomalyConfig)])
-def test_every_threshold_is_documented_and_has_a_range(name):
-    low, high = RANGES.get(name, (1, 1_000_000))
-    assert low <= getattr(AnomalyConfig(), name) <= high
-    assert sentence_of(AnomalyConfig, name).endswith(".")
-    for wrong in (low - 1, high + 1):
-        with pytest.raises(InvalidThreshold, match=rf"anomalies.{name} = .*; give a value from"):
-            AnomalyConfig(**{name: wrong})
+def test_every_threshold_has_a_range():
+    for name in (each.name for each in fields(AnomalyConfig)):
+        low, high = RANGES[name]
+        assert low <= getattr(AnomalyConfig(), name) <= high
+        for wrong in (low - 1, high + 1, math.nan):
+            with pytest.raises(InvalidThreshold, match=rf"anomalies.{name} = .*; give a value from"):
+                AnomalyConfig(**{name: wrong})
 
 
 def test_every_threshold_decides_something():
-    """R2-LOW4, R1-L2: no setting is reserved for the future."""
-    used = {name for kind in KINDS.values() for name in kind.settings} | {"relief"}
+    """R2-LOW4, R1-L2: no setting is reserved for the future; the detector reads them all."""
+    used = set(re.findall(r"config\.(\w+)", inspect.getsource(anomalies)))
     assert used == {each.name for each in fields(AnomalyConfig)}
 
 
 def test_an_alarm_for_entropy_must_be_over_above_where_it_begins():
     with pytest.raises(InvalidThreshold, match=r"entropy_clear = 0.1; give a value above entropy_low = 0.2"):
         AnomalyConfig(entropy_low=0.2, entropy_clear=0.1)
-
-
-def test_the_document_is_that_of_the_code():
-    text = (Path(__file__).parents[2] / "docs" / "diagnostics.md").read_text(encoding="utf-8")
-    assert text == document(), "run python -m esper.telemetry.describe_anomalies > docs/diagnostics.md"
-    for name in (*KINDS, *(each.name for each in fields(AnomalyConfig))):
-        assert name in text

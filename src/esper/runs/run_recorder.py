@@ -1,8 +1,10 @@
 """Where the events of a run go: its log, the detector of anomalies, the sinks of metrics and the screen."""
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +20,6 @@ from esper.telemetry import (
     Escalation,
     EventLog,
     Level,
-    NullLog,
     Record,
     SinkFailed,
     belongs,
@@ -41,15 +42,14 @@ class RunRecorder:
         self.detector = Detector(config.anomalies, config.expectations())
         self.level = config.telemetry.level
         self._escalation = Escalation(config.telemetry)
-        self._log: EventLog | NullLog = NullLog()
         self.round = 0
         """The round that events belong to."""
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            if self.level is not Level.OFF:
-                self._log = stack.enter_context(EventLog(self.directory.events_file))
+            silent = self.level is Level.OFF
+            self._log = stack.enter_context(EventLog(Path(os.devnull) if silent else self.directory.events_file))
             names, name = self.config.telemetry.sinks, self.directory.path.resolve().name
             self._sinks = stack.enter_context(
                 open_sinks(names, self.directory.path, name, asdict(self.config), self._sink_failed)

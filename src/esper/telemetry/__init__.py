@@ -4,18 +4,15 @@ SQL over a log is in `esper.telemetry.query`, which is not loaded here: processe
 """
 
 from esper.telemetry.anomalies import Detector, tame
-from esper.telemetry.anomaly_kinds import KINDS, RATIO_KINDS, AnomalyConfig, Expectations, InvalidThreshold
-from esper.telemetry.detail import Escalation, InvalidTelemetry, Level, TelemetryConfig, belongs
+from esper.telemetry.anomaly_kinds import KINDS, RATIO_KINDS, AnomalyConfig, Expectations
+from esper.telemetry.detail import Escalation, Level, TelemetryConfig, belongs
 from esper.telemetry.events import (
-    EVENTS,
     AnomalyRaised,
-    ArrayFigures,
     CheckpointWritten,
     DecisionMade,
     DetailChanged,
     EpisodeFinished,
     EvaluationMade,
-    GradientFigures,
     GradientsSeen,
     HeadFigures,
     MemoryExamined,
@@ -32,32 +29,24 @@ from esper.telemetry.events import (
     StepMoved,
     UpdateExamined,
     UpdateMade,
-    WeightFigures,
     WorkerReplaced,
 )
 from esper.telemetry.gradients import GradientCollector, UpdateExaminer, memory_figures
 from esper.telemetry.log import (
     EventLog,
     LogReport,
-    LogUnreadable,
-    LogUnwritable,
-    NewerLog,
-    NullLog,
     Record,
     effective,
-    line_of,
     read_log,
 )
 from esper.telemetry.metrics import figures_of
-from esper.telemetry.sinks import MissingSink, UnknownSink, check_sinks, open_sinks
+from esper.telemetry.sinks import check_sinks, open_sinks
 
 __all__ = [
-    "EVENTS",
     "KINDS",
     "RATIO_KINDS",
     "AnomalyConfig",
     "AnomalyRaised",
-    "ArrayFigures",
     "CheckpointWritten",
     "DecisionMade",
     "DetailChanged",
@@ -68,19 +57,11 @@ __all__ = [
     "EventLog",
     "Expectations",
     "GradientCollector",
-    "GradientFigures",
     "GradientsSeen",
     "HeadFigures",
-    "InvalidTelemetry",
-    "InvalidThreshold",
     "Level",
     "LogReport",
-    "LogUnreadable",
-    "LogUnwritable",
     "MemoryExamined",
-    "MissingSink",
-    "NewerLog",
-    "NullLog",
     "Record",
     "RewardPaid",
     "RolledBack",
@@ -94,17 +75,14 @@ __all__ = [
     "SinkFailed",
     "StepMoved",
     "TelemetryConfig",
-    "UnknownSink",
     "UpdateExamined",
     "UpdateExaminer",
     "UpdateMade",
-    "WeightFigures",
     "WorkerReplaced",
     "belongs",
     "check_sinks",
     "effective",
     "figures_of",
-    "line_of",
     "memory_figures",
     "open_sinks",
     "read_log",

@@ -7,7 +7,7 @@ and control policies are passed over, and so are steps that the masks forced.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from esper.contracts import EpisodeEvent, Event, RansomwareSuspected, RewardHackingSuspected
 from esper.telemetry.anomaly_kinds import KINDS, AnomalyConfig, Expectations
@@ -91,14 +91,6 @@ class RoundTally:
     not_finite: int = 0
 
 
-@dataclass
-class Gradients:
-    """The recent and the usual gradient norm."""
-
-    recent: Ema = field(default_factory=lambda: Ema(0.3))
-    usual: Ema = field(default_factory=lambda: Ema(0.03))
-
-
 class CriticError:
     """How the critic's error compares with that of the best constant over the last updates."""
 
@@ -134,7 +126,8 @@ class Detector:
         self.standing: dict[tuple[str, str], AnomalyRaised] = {}
         """The alarms that are not over, by kind and head, as they were raised."""
         self._alarms: dict[tuple[str, str], Hysteresis] = {}
-        self._gradients, self._critic = Gradients(), CriticError()
+        self._recent_gradient, self._usual_gradient = Ema(0.3), Ema(0.03)
+        self._critic = CriticError()
         self._updates = self._barren = 0
         self._episode, self._round = RoundTally(), RoundTally()
 
@@ -256,7 +249,7 @@ class Detector:
         norm, config = update.gradient_norm, self.config
         if not math.isfinite(norm):
             return
-        recent, usual = self._gradients.recent.add(norm), self._gradients.usual.add(norm)
+        recent, usual = self._recent_gradient.add(norm), self._usual_gradient.add(norm)
         if self._updates <= config.gradient_warmup or usual <= 0:
             return
         times, harmless = recent / usual, config.gradient_clips * self.expected.max_gradient_norm

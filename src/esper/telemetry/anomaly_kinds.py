@@ -1,8 +1,9 @@
-"""Every kind of anomaly in words, and when it is raised: one table and one configuration that all else reads."""
+"""The kinds of anomalies and their thresholds. docs/diagnostics.md says how each one shows and what decides it."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from esper.checked import require_ranges
 from esper.contracts import EsperError
 
 
@@ -64,35 +65,41 @@ class AnomalyConfig:
     """Share of its threshold to which a figure that was too high must fall until it can be raised again."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            low, high = RANGES.get(each.name, (1, 1_000_000))
-            if not low <= value <= high:
-                raise InvalidThreshold(f"anomalies.{each.name} = {value}; give a value from {low:g} to {high:g}")
+        require_ranges(self, RANGES, InvalidThreshold, "anomalies.")
         if self.entropy_clear <= self.entropy_low:
             raise InvalidThreshold(
                 f"anomalies.entropy_clear = {self.entropy_clear}; give a value above entropy_low = {self.entropy_low}"
             )
 
 
+COUNT = (1, 1_000_000)
 RANGES: dict[str, tuple[float, float]] = {
     "ratio_high": (1.001, 1e9),
     "ratio_low": (1e-9, 0.999),
+    "ratio_updates": COUNT,
     "kl_high": (1e-6, 1e6),
     "value_error_high": (0.1, 1e6),
+    "value_updates": COUNT,
     "gradient_times": (1.0, 1e6),
     "gradient_clips": (0.0, 1e6),
     "gradient_fall": (1e-9, 1.0),
+    "gradient_warmup": COUNT,
     "entropy_low": (0.0, 1.0),
     "entropy_clear": (0.0, 1.0),
+    "entropy_updates": COUNT,
+    "entropy_choices": COUNT,
     "entropy_until": (0.0, 1.0),
     "waiting_high": (0.01, 1.0),
+    "waiting_rounds": COUNT,
+    "barren_rounds": COUNT,
     "hacking_rate": (0.001, 1e6),
     "ransomware_rate": (0.001, 1e6),
+    "suspicion_rounds": COUNT,
     "rollback_share": (0.001, 1.0),
+    "rollback_rounds": COUNT,
     "relief": (0.1, 0.99),
 }
-"""From lowest to highest; counts, which are not named here, are at least 1."""
+"""From lowest to highest."""
 
 
 @dataclass(frozen=True)
@@ -121,92 +128,64 @@ class Expectations:
 
 @dataclass(frozen=True)
 class AnomalyKind:
-    """One kind of anomaly in words, for messages and documents alike."""
+    """What is said of a kind of anomaly when it is raised."""
 
-    sign: str
-    """What is seen when it is raised."""
     why: str
     """Why that matters."""
     remedy: str
     """What to try."""
-    settings: tuple[str, ...]
-    """The thresholds that decide."""
 
 
 KINDS: dict[str, AnomalyKind] = {
     "ratio_explosion": AnomalyKind(
-        "after an update, a head makes some choice many times as often as before",
         "the update left the region in which the advantages of the old policy mean anything",
         "lower ppo.learning_rate or ppo.epochs, or set ppo.target_kl",
-        ("ratio_high",),
     ),
     "ratio_collapse": AnomalyKind(
-        "update after update, a head all but gives up choices that it had made",
         "choices that are never made are never judged again, whatever they are worth",
         "lower ppo.learning_rate or ppo.epochs, or raise ppo.exploration",
-        ("ratio_low", "ratio_updates"),
     ),
     "kl_spike": AnomalyKind(
-        "the policy moved very far in one update",
         "the next episodes are played by a policy that no experience supports",
         "lower ppo.learning_rate, or set ppo.target_kl so that updates end earlier",
-        ("kl_high",),
     ),
     "value_collapse": AnomalyKind(
-        "the critic errs as much as a constant would, update after update; measured with slow averages",
         "without a critic advantages are mostly noise, and the policy learns from luck",
         "raise ppo.value_weight, ppo.epochs or the episodes per round; see that the critic's weights change at all",
-        ("value_error_high", "value_updates"),
     ),
     "non_finite": AnomalyKind(
-        "optimiser steps left out, losses or values that are not finite",
         "nothing is learned from such steps, and three updates in a row halt the run",
         "lower ppo.learning_rate, look for rewards that are not finite, or go back to an earlier checkpoint",
-        (),
     ),
     "gradient_drift": AnomalyKind(
-        "the recent gradient norm before clipping is far from the usual one",
         "growing gradients are clipped to noise, and vanished ones teach nothing",
         "lower ppo.learning_rate, and look at the scale of the rewards in the last rounds with 'esper query'",
-        ("gradient_times", "gradient_clips", "gradient_fall", "gradient_warmup"),
     ),
     "entropy_collapse": AnomalyKind(
-        "a head that has choices makes the same one nearly always, early in the run",
         "what is no longer tried cannot be learned",
         "raise ppo.entropy_weight (for this head alone by ppo.head_entropy) or ppo.exploration, or lower "
         "ppo.learning_rate",
-        ("entropy_low", "entropy_clear", "entropy_updates", "entropy_choices", "entropy_until"),
     ),
     "no_growth_collapse": AnomalyKind(
-        "the policy waits although it has choices",
         "seeds that are never planted teach nothing, so waiting stays the best that is known",
         "raise ppo.entropy_weight or ppo.exploration, or lower rent: growth may cost more than it can bring",
-        ("waiting_high", "waiting_rounds"),
     ),
     "nothing_grew": AnomalyKind(
-        "no training episode has fossilised a seed for many rounds",
         "only fossils are delivered, so the run ends with the host alone",
         "give the task a longer horizon, lower rent, or raise ppo.exploration",
-        ("barren_rounds",),
     ),
     "reward_hacking": AnomalyKind(
-        "in many episodes a seed seems worth far more than all seeds together gain",
         "the policy may be paid for dependence instead of accuracy",
         "use a reward that pays for the joint gain, such as twin or solo, and look at the seeds with 'esper query'",
-        ("hacking_rate", "suspicion_rounds"),
     ),
     "ransomware": AnomalyKind(
-        "in many episodes the host has come to depend on a seed that brings nothing",
         "removing the seed hurts, so it looks useful and is kept",
         "use a reward that compares with a host without growth, such as twin or solo",
-        ("ransomware_rate", "suspicion_rounds"),
     ),
     "rollbacks": AnomalyKind(
-        "the governor ends many episodes",
         "such episodes are cut short and punished, and little is learned from the rest of them",
         "lower the seeds' learning rate in the task, and look at the reasons with 'esper query RUN \"SELECT * FROM "
         "RolledBack\"'",
-        ("rollback_share", "rollback_rounds"),
     ),
 }
 """Every anomaly that can be raised."""

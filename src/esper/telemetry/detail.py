@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from esper.checked import require_ranges
 from esper.contracts import EpisodeEvent, EsperError, Event
 from esper.telemetry.events import AnomalyRaised, GradientsSeen, MemoryExamined, UpdateExamined
 from esper.telemetry.log import Record, line_of
@@ -21,15 +22,6 @@ class Level(StrEnum):
     BRIEF = "brief"
     NORMAL = "normal"
     DETAILED = "detailed"
-
-
-LEVELS = {
-    Level.OFF: "nothing; metrics still go to the sinks",
-    Level.BRIEF: "rounds, updates, evaluations, anomalies and the ends of episodes",
-    Level.NORMAL: "also every decision, reward and change of stage",
-    Level.DETAILED: "also gradients, weights, memories and observations",
-}
-"""What each of them writes."""
 
 
 DETAILS: tuple[type[Event], ...] = (UpdateExamined, GradientsSeen, MemoryExamined)
@@ -52,10 +44,7 @@ class TelemetryConfig:
     """Where metrics go beside events.jsonl: tensorboard, wandb, mlflow."""
 
     def __post_init__(self) -> None:
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InvalidTelemetry(f"telemetry.{name} = {value}; give a value from {low:,} to {high:,}")
+        require_ranges(self, RANGES, InvalidTelemetry, "telemetry.")
 
 
 RANGES: dict[str, tuple[float, float]] = {

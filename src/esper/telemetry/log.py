@@ -2,20 +2,25 @@
 
     {"schema":2,"time":1767225600.25,"round":3,"episode":17,"event":"RolledBack","data":{"epoch":4,"reason":"..."}}
 
-A line that was cut off by a crash is lost alone. Readers leave damaged and unknown lines out and count them.
+A line that was cut off by a crash is lost alone. Readers leave damaged and unknown lines out and count them. JSON has
+no NaN and no infinities, and null means None, so these floats are the strings "NaN", "Infinity" and "-Infinity", which
+SQL takes as numbers too.
 """
 
-import json
+import errno
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+import msgspec
+import numpy as np
 
 from esper.contracts import EsperError, Event
-from esper.telemetry.codec import LEAVES, Codec, codec_of
 from esper.telemetry.events import EVENTS, RunResumed, RunStarted
 
 SCHEMA = 2
@@ -25,6 +30,18 @@ MAX_LINE_BYTES = 4_000_000
 END_OF_TIME = 253_402_300_800.0
 """Unix seconds of the year 10000, which calendars do not reach."""
 MAX_NAMES = 5
+NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+ADVICE = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EACCES: "mend its rights",
+    errno.EPERM: "mend its rights",
+    errno.EROFS: "mend its rights",
+}
+"""What helps against an error of the system; no advice is better than a wrong one."""
+
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""What SQL can hold as BIGINT."""
 
 
 class LogUnwritable(EsperError):
@@ -89,7 +106,7 @@ class EventLog:
             self._torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
         except OSError as error:
             self.close()
-            raise self._unwritable(error.strerror) from error
+            raise self._unwritable(error) from error
 
     def write(self, event: Event, round: int, episode: int | None = None) -> None:
         """Append one event."""
@@ -98,9 +115,9 @@ class EventLog:
     def write_all(self, events: Iterable[Event], round: int, episode: int | None = None) -> None:
         """Append events of one episode or round in one go; they get the same time."""
         now = time.time()
-        lines = "".join(line_of(Record(now, round, episode, event)) for event in events)
+        lines = b"".join(line_of(Record(now, round, episode, event)) for event in events)
         if lines:
-            self._append(lines.encode(errors="replace"))
+            self._append(lines)
 
     @property
     def size(self) -> int:
@@ -112,7 +129,8 @@ class EventLog:
         try:
             os.fsync(self._opened())
         except OSError as error:
-            raise self._unwritable(error.strerror) from error
+            if error.errno != errno.EINVAL:  # what is no file, such as os.devnull, has nothing to wait for
+                raise self._unwritable(error) from error
 
     def close(self) -> None:
         if self._file is not None:
@@ -134,74 +152,83 @@ class EventLog:
             while left:
                 left = left[os.write(file, left) :]
         except OSError as error:
-            raise self._unwritable(error.strerror) from error
+            raise self._unwritable(error) from error
         self._torn = False
 
     def _opened(self) -> int:
         if self._file is None:
-            raise self._unwritable("the log is closed")
+            raise LogUnwritable(f"{self.path} cannot be written: the log is closed; open it again")
         return self._file
 
-    def _unwritable(self, reason: str | None) -> LogUnwritable:
-        return LogUnwritable(
-            f"{self.path} cannot be written: {reason}; make room or mend its rights, then resume the run"
-        )
+    def _unwritable(self, error: OSError) -> LogUnwritable:
+        advice = f"; {ADVICE[error.errno]}, then resume the run" if error.errno in ADVICE else ""
+        return LogUnwritable(f"{self.path} cannot be written: {error.strerror}{advice}")
 
 
-class NullLog:
-    """Takes events and forgets them."""
-
-    size = 0
-
-    def write(self, event: Event, round: int, episode: int | None = None) -> None:
-        pass
-
-    def write_all(self, events: Iterable[Event], round: int, episode: int | None = None) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        pass
+class _Version(msgspec.Struct):
+    schema: Integer
 
 
-_CODECS: dict[type[Event], Codec] = {kind: codec_of(kind) for kind in EVENTS.values()}
-_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
-_ROUND = codec_of(int)
-_EPISODE = codec_of(int | None)
+class _Line(_Version):
+    """All but the event, which is read only if it is wanted."""
+
+    time: Annotated[float, msgspec.Meta(ge=0.0, lt=END_OF_TIME)]
+    round: Integer
+    episode: Integer | None
+    event: str
+    data: msgspec.Raw
 
 
-def line_of(record: Record) -> str:
+_VERSION, _LINE = msgspec.json.Decoder(_Version), msgspec.json.Decoder(_Line)
+# Not strict, so that the names of floats that are not finite are taken as such.
+_EVENTS = {name: msgspec.json.Decoder(kind, strict=False) for name, kind in EVENTS.items()}
+
+
+def line_of(record: Record) -> bytes:
     """The line that says it, with its end."""
-    kind = type(record.event)
-    if kind not in _CODECS:
-        raise TypeError(f"{kind.__name__} is not a known event; define it in esper.telemetry.events")
-    envelope = {
+    name = type(record.event).__name__
+    if name not in EVENTS:
+        raise TypeError(f"{name} is not a known event; define it in esper.telemetry.events")
+    line = {
         "schema": SCHEMA,
         "time": round(record.time, 3),
-        "round": _ROUND.write(record.round),
-        "episode": _EPISODE.write(record.episode),
-        "event": kind.__name__,
-        "data": _CODECS[kind].write(record.event),
+        "round": record.round,
+        "episode": record.episode,
+        "event": name,
+        "data": plain(record.event),
     }
-    return f"{_ENCODE(envelope)}\n"
+    return msgspec.json.encode(line) + b"\n"
 
 
-def read_log(path: Path, report: LogReport | None = None) -> Iterator[Record]:
+def plain(value: Any) -> Any:
+    """The value as JSON can say it: floats that are not finite by name, and no halves of characters.
+
+    >>> plain((1.5, math.inf, None))
+    [1.5, 'Infinity', None]
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else NOT_FINITE[str(value)]
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {str(plain(key)): plain(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return plain(vars(value)) if is_dataclass(value) else value
+
+
+def read_log(path: Path, report: LogReport | None = None, only: tuple[type[Event], ...] = (Event,)) -> Iterator[Record]:
     """The events of a log in their order. A last line without end is still being written, and left for later.
 
-    A file that is not there holds nothing. What was left out is counted in `report`.
+    A file that is not there holds nothing. What was left out is counted in `report`. With `only`, events of other types
+    are passed over unread, except `RunResumed`, from which `effective` knows what is void.
     """
     report = LogReport() if report is None else report
+    wanted = {name for name, kind in EVENTS.items() if issubclass(kind, (*only, RunResumed))}
     for line in whole_lines(path, report):
-        record = _read(line, path, report)
+        record = _read(line, path, report, wanted)
         if record is not None:
             yield record
 
@@ -228,7 +255,8 @@ def whole_lines(path: Path, report: LogReport) -> Iterator[bytes]:
                 elif length > 1:  # an empty line is what ended a line that was cut off
                     yield line
     except OSError as error:
-        raise LogUnreadable(f"{path} cannot be read: {error.strerror}; mend its rights") from error
+        advice = f"; {ADVICE[error.errno]}" if error.errno in ADVICE else ""
+        raise LogUnreadable(f"{path} cannot be read: {error.strerror}{advice}") from error
 
 
 def refuse_newer(schema: int, path: Path) -> None:
@@ -239,50 +267,42 @@ def refuse_newer(schema: int, path: Path) -> None:
         )
 
 
-def _read(line: bytes, path: Path, report: LogReport) -> Record | None:
+def _read(line: bytes, path: Path, report: LogReport, wanted: set[str]) -> Record | None:
     try:
-        envelope = json.loads(line.decode(), parse_constant=_refuse_constant)
-        schema = LEAVES[int].read(envelope["schema"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+        schema = _VERSION.decode(line).schema
+    except (ValueError, RecursionError):
         report.damaged += 1
         return None
     refuse_newer(schema, path)
     report.older += schema < SCHEMA
     try:
-        return _record(envelope, report)
-    except (ValueError, TypeError, KeyError, OverflowError):
+        parsed = _LINE.decode(line)
+        if parsed.event in wanted:
+            return Record(parsed.time, parsed.round, parsed.episode, _event(parsed))
+    except (ValueError, RecursionError, OverflowError):
         report.damaged += schema == SCHEMA  # an older line may have other fields, and is counted as such
         return None
-
-
-def _record(envelope: dict[str, Any], report: LogReport) -> Record | None:
-    if len(envelope) != 6:
-        raise ValueError("more than an envelope")
-    name, data = LEAVES[str].read(envelope["event"]), envelope["data"]
-    when = LEAVES[float].read(envelope["time"])
-    if not 0.0 <= when < END_OF_TIME:
-        raise ValueError("no time")
-    place = _ROUND.read(envelope["round"]), _EPISODE.read(envelope["episode"])
-    if name not in EVENTS:
+    if parsed.event not in EVENTS:
         report.unknown += 1
-        if len(report.unknown_names) < MAX_NAMES and (shown := repr(name[:40])) not in report.unknown_names:
+        if len(report.unknown_names) < MAX_NAMES and (shown := repr(parsed.event[:40])) not in report.unknown_names:
             report.unknown_names.append(shown)
-        return None
-    return Record(when, *place, _CODECS[EVENTS[name]].read(data))
+    return None
 
 
-def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
+def _event(parsed: _Line) -> Event:
+    event = _EVENTS[parsed.event].decode(parsed.data)
+    msgspec.msgpack.encode(event)  # refuses integers of more than 64 bits, which no column and no float can hold
+    return event
 
 
 def effective(records: Iterable[Record]) -> list[Record]:
-    """The records that count: where a run was resumed, what it had written of rounds that it played again is void."""
+    """The records that count: where a run was resumed, what it had written of rounds that it played again is void.
+
+    No more is held than what is returned, so that `only` of `read_log` bounds the memory that a long log takes.
+    """
     kept: list[Record] = []
-    played_again: int | None = None
-    for record in reversed(list(records)):
-        void = played_again is not None and record.round >= played_again
-        if not void or isinstance(record.event, RunStarted):
-            kept.append(record)
+    for record in records:
         if isinstance(record.event, RunResumed):
-            played_again = record.round if played_again is None else min(played_again, record.round)
-    return kept[::-1]
+            kept = [each for each in kept if each.round < record.round or isinstance(each.event, RunStarted)]
+        kept.append(record)
+    return kept

@@ -1,4 +1,4 @@
-"""The metrics of a run: one name and one unit for every curve, wherever it is drawn.
+"""The metrics of a run: one name for every curve, wherever it is drawn. docs/metrics.md has their units and meanings.
 
 Names follow from the fields of events by one rule, so a new number in one of these events is a metric at once.
 """
@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, is_dataclass
 from pathlib import PurePath
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 from esper.contracts import Event
-from esper.telemetry.codec import codec_of
 from esper.telemetry.events import AnomalyRaised, EvaluationMade, RoundFinished, UpdateMade
 
 GROUPS: dict[type[Event], str] = {RoundFinished: "round", UpdateMade: "update", EvaluationMade: "evaluation"}
@@ -20,47 +19,7 @@ NAMES = {"total": "return"}
 """Fields that have another name as a metric."""
 OF_MAPS = {"ops": "share", "by_task": "return"}
 """What the numbers of a map are, where its field only says by what they are sorted."""
-NUMBERS = ("BIGINT", "DOUBLE", "BOOLEAN")
-"""In SQL, as the codec of an annotation has it."""
-
-UNITS = {
-    "accuracy": "fraction",
-    "advantage_deviation": "return",
-    "advantage_mean": "return",
-    "bellman_error": "return",
-    "best": "flag",
-    "by_task": "return",
-    "clipped": "fraction",
-    "entropy": "fraction",
-    "episodes_per_second": "per second",
-    "explained_variance": "fraction",
-    "forced_share": "fraction",
-    "forced_steps": "count",
-    "gain": "fraction",
-    "gradient_norm": "norm",
-    "growth": "ratio",
-    "high": "return",
-    "highest_ratio": "ratio",
-    "kind": "flag",
-    "kl": "nats",
-    "low": "return",
-    "lowest_ratio": "ratio",
-    "ops": "fraction",
-    "optimiser_steps": "count",
-    "policy_loss": "deviations",
-    "return_deviation": "return",
-    "return_mean": "return",
-    "rollbacks": "count",
-    "seconds": "seconds",
-    "skipped_steps": "count",
-    "steps": "count",
-    "stopped_early": "flag",
-    "total": "return",
-    "value_error": "return",
-    "value_loss": "squared deviations",
-    "waiting_share": "fraction",
-}
-"""By field. A field means the same and is counted alike in all events."""
+NUMBERS = (int, float, bool, int | None, float | None, bool | None)
 
 
 @dataclass(frozen=True)
@@ -68,16 +27,8 @@ class Metric:
     """A curve; or where the name has a placeholder, one for every key of a map."""
 
     name: str
-    event: type[Event]
     path: tuple[str, ...]
     """The field of the event, and if that is a map of records, the field of these."""
-    record: type[Any]
-    """The class that says what the last field means."""
-
-    @property
-    def unit(self) -> str:
-        """Empty if the table of units lacks it."""
-        return UNITS.get(self.path[-1], "")
 
     def read(self, event: Event) -> Iterator[tuple[str, float | None]]:
         """Its numbers by their full names; a text is a key that was met."""
@@ -114,20 +65,20 @@ def metrics_of(event: type[Event], group: str) -> Iterator[Metric]:
     for field, kind in get_type_hints(event).items():
         key = field.removeprefix("by_").removesuffix("s")
         held = get_args(kind)[1] if get_origin(kind) is dict else None
-        if codec_of(kind).sql in NUMBERS:
-            yield Metric(f"{group}/{NAMES.get(field, field)}", event, (field,), event)
+        if kind in NUMBERS:
+            yield Metric(f"{group}/{NAMES.get(field, field)}", (field,))
         elif isinstance(held, type) and is_dataclass(held):
             for inner, kind_within in get_type_hints(held).items():
-                if codec_of(kind_within).sql in NUMBERS:
-                    yield Metric(f"{group}/{key}/<{key}>/{NAMES.get(inner, inner)}", event, (field, inner), held)
-        elif held is not None and codec_of(held).sql in NUMBERS:
+                if kind_within in NUMBERS:
+                    yield Metric(f"{group}/{key}/<{key}>/{NAMES.get(inner, inner)}", (field, inner))
+        elif held in NUMBERS:
             ending = f"/{OF_MAPS[field]}" if field in OF_MAPS else ""
-            yield Metric(f"{group}/{key}/<{key}>{ending}", event, (field,), event)
+            yield Metric(f"{group}/{key}/<{key}>{ending}", (field,))
 
 
 METRICS: dict[type[Event], tuple[Metric, ...]] = {
     **{event: tuple(metrics_of(event, group)) for event, group in GROUPS.items()},
-    AnomalyRaised: (Metric("anomaly/<kind>", AnomalyRaised, ("kind",), AnomalyRaised),),
+    AnomalyRaised: (Metric("anomaly/<kind>", ("kind",)),),
 }
 """Every metric, by the event that gives it."""
 

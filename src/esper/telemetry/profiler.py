@@ -9,14 +9,12 @@ https://ui.perfetto.dev. Nothing is drawn and nothing is computed otherwise, so 
 
 import gzip
 import os
-import re
 import shutil
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,8 +26,7 @@ ACTIVITIES = {name.lower(): activity for name, activity in ProfilerActivity.__me
 ALL_STEPS = range(sys.maxsize)
 MAX_ROWS = 50
 """Of the table."""
-LOG_LEVEL = "KINETO_LOG_LEVEL"
-SILENT = "99"
+LOG_LEVEL, SILENT = "KINETO_LOG_LEVEL", "99"
 
 Device = str | torch.device
 
@@ -38,6 +35,14 @@ def now(device: Device) -> float:
     """Seconds, of which differences mean something, read when the device has done all that it was given."""
     _synchronise(device)
     return time.perf_counter()
+
+
+def _synchronise(device: Device) -> None:
+    kind = torch.device(device).type
+    if kind == "mps":
+        torch.mps.synchronize()  # the general call returns at once in early versions
+    elif kind != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def activities_for(device: Device) -> list[ProfilerActivity]:
@@ -63,14 +68,17 @@ def profiled(directory: Path, name: str, device: Device, steps: range = ALL_STEP
     A long block is too much to record: an episode is 260,000 operations, and their table takes 20 seconds and a
     gigabyte. It can call `step()` of what it is given, say after each epoch, and `steps` are those to record.
     """
-    _check(name, steps)
+
+    def action(step: int) -> ProfilerAction:
+        if step not in steps:  # the first one is made ready for, so that it looks like the others
+            return ProfilerAction.WARMUP if step + 1 == steps.start else ProfilerAction.NONE
+        return ProfilerAction.RECORD_AND_SAVE if step == steps[-1] else ProfilerAction.RECORD
+
     recorded: list[profile] = []
     activities = activities_for(device)
-    with _quiet(activities):
-        action = partial(_action, steps=steps)
-        recorder = profile(activities=activities, schedule=action, on_trace_ready=recorded.append)
-        with _signposts(device), recorder:
-            yield recorder
+    recorder = profile(activities=activities, schedule=action, on_trace_ready=recorded.append)
+    with _quiet(activities), _signposts(device), recorder:
+        yield recorder
     if recorded:
         _write(recorder, directory, name, device)
     else:
@@ -81,35 +89,11 @@ def profiled(directory: Path, name: str, device: Device, steps: range = ALL_STEP
         )
 
 
-def _synchronise(device: Device) -> None:
-    kind = torch.device(device).type
-    if kind == "mps":
-        torch.mps.synchronize()  # the general call returns at once in early versions
-    elif kind != "cpu":
-        torch.accelerator.synchronize(device)
-
-
-def _check(name: str, steps: range) -> None:
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise ValueError(f"a profile named {name!r}; give a file name of letters, digits, '_', '-' and '.'")
-    if not steps or steps.start < 0 or steps.step != 1:
-        raise ValueError(f"steps to record {steps}; give a range from 0 or more that leaves nothing out")
-
-
-def _action(step: int, steps: range) -> ProfilerAction:
-    """What to do in a step. The first one is made ready for in the step before it, so that it looks like the others."""
-    if step not in steps:
-        return ProfilerAction.WARMUP if step + 1 == steps.start else ProfilerAction.NONE
-    return ProfilerAction.RECORD_AND_SAVE if step == steps[-1] else ProfilerAction.RECORD
-
-
 @contextmanager
 def _signposts(device: Device) -> Iterator[None]:
     """The work of Apple's GPU is marked for their Instruments, which alone can show it."""
-    if torch.device(device).type != "mps":
-        yield
-        return
-    with torch.mps.profiler.profile():
+    on_apple = torch.device(device).type == "mps"
+    with torch.mps.profiler.profile() if on_apple else nullcontext():
         yield
         _synchronise(device)
 

@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 
 from esper.contracts import EsperError, nearest
-from esper.telemetry.log import END_OF_TIME, LogReport, refuse_newer, whole_lines
+from esper.telemetry.log import END_OF_TIME, LogReport, plain, refuse_newer, whole_lines
 from esper.telemetry.views import ARRANGE, EVENT_VIEWS, PREPARE, TAKE_LINES, VIEWS
 
 LOG_FILE = "events.jsonl"
@@ -28,6 +29,8 @@ SHUT: dict[str, str | bool | int | float | list[str]] = {
 """No files, no network, no variables of this process, no way to change that."""
 READS = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
 """Statements that only read; MULTI is PIVOT."""
+ENCODER = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
+ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 Row = tuple[Any, ...]
 
@@ -52,9 +55,7 @@ def open_run(directory: Path) -> duckdb.DuckDBPyConnection:
     refuse_newer(schema, path)
     connection.execute(ARRANGE, [END_OF_TIME])
     connection.execute("DROP TABLE log.read")
-    for name, statement in EVENT_VIEWS.items():
-        connection.execute(f"CREATE VIEW {name} AS {statement}")
-    for name, (_, statement) in VIEWS.items():
+    for name, statement in (EVENT_VIEWS | VIEWS).items():
         connection.execute(f"CREATE VIEW {name} AS {statement}")
     return connection
 
@@ -104,6 +105,38 @@ def query(directory: Path, sql: str) -> tuple[list[str], list[Row]]:
             return [name for name, *_ in answer.description or ()], answer.fetchall()
         except (duckdb.Error, ValueError, OverflowError) as error:
             raise BadQuery(_explained(error)) from error
+
+
+def as_tsv(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    r"""One line for the names of the columns and one per row, cells between tabs; every digit is there.
+
+    In text, \\, \t, \n and \r stand for the characters of these names. What is no text is as in JSON; NULL is empty.
+
+    >>> as_tsv(["share", "said", "lost"], [(0.1 + 0.2, "two\nlines", None)])
+    'share\tsaid\tlost\n0.30000000000000004\ttwo\\nlines\t'
+    """
+    return "\n".join("\t".join(map(_cell, row)) for row in [columns, *rows])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    said = _json(plain(value))
+    return (json.loads(said) if said.startswith('"') else said).translate(ESCAPES)
+
+
+def as_json(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """A list of objects, one per line. Times are ISO 8601, numbers that are not finite are strings, as in the log.
+
+    >>> as_json(["round", "kl"], [(3, float("nan"))])
+    '[\\n{"round":3,"kl":"NaN"}\\n]'
+    """
+    names = [name if name not in columns[:at] else f"{name}_{at}" for at, name in enumerate(columns)]
+    return "[\n" + ",\n".join(_json(dict(zip(names, plain(row), strict=True))) for row in rows) + "\n]"
+
+
+def _json(value: Any) -> str:
+    return ENCODER.encode(value).decode()
 
 
 def _views() -> str:

@@ -5,9 +5,12 @@ lines that SQL cannot cast to the types of their fields, are in none of them.
 """
 
 import json
+from dataclasses import is_dataclass
+from enum import Enum
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from esper.contracts import RULES, EpisodeEvent, Event, RansomwareSuspected, RewardHackingSuspected, Stage
-from esper.telemetry.codec import codecs_of
 from esper.telemetry.events import (
     EVENTS,
     AnomalyRaised,
@@ -49,6 +52,35 @@ END_WORDS: dict[type[Event], str] = {
 SEED_STAGES = tuple(stage.name for stage in Stage if RULES[stage].holds_seed or stage is Stage.PRUNED)
 """The stages of a seed's life, with the one that ends it."""
 SUSPICIONS: tuple[type[Event], ...] = (RewardHackingSuspected, RansomwareSuspected)
+LEAVES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
+
+
+def sql_type(annotation: Any) -> str:
+    """The type in SQL of what a field holds. Others than these are refused: an event holds no untyped payload.
+
+    >>> sql_type(tuple[float, ...]), sql_type(dict[str, int | None])
+    ('DOUBLE[]', 'MAP(VARCHAR, BIGINT)')
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in LEAVES:
+        return LEAVES[annotation]
+    if arguments[1:] == (NoneType,):
+        return sql_type(arguments[0])
+    if origin is tuple and arguments[1:] == (Ellipsis,):
+        return f"{sql_type(arguments[0])}[]"
+    if origin is dict and arguments[0] is str:
+        return f"MAP(VARCHAR, {sql_type(arguments[1])})"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return "VARCHAR"
+    if is_dataclass(annotation):
+        columns = [f'"{name}" {kind}' for name, kind in columns_of(annotation).items()]
+        return f"STRUCT({', '.join(columns)})"
+    raise TypeError(f"{annotation} cannot be part of an event; use numbers, text, enums, tuples, dicts or dataclasses")
+
+
+def columns_of(record: Any) -> dict[str, str]:
+    """The fields of a dataclass in their order, with their types in SQL."""
+    return {name: sql_type(kind) for name, kind in get_type_hints(record).items()}
 
 
 def _text(text: str) -> str:
@@ -102,7 +134,7 @@ ARRANGE = f"""
 
 
 def _event_view(kind: type[Event]) -> str:
-    columns = {name: codec.sql for name, codec in codecs_of(kind).items()}
+    columns = columns_of(kind)
     place = ["line", "time", "round"]
     if issubclass(kind, (EpisodeEvent, EpisodeFinished)):
         place += ["episode", "play"]
@@ -190,7 +222,7 @@ def _seeds() -> str:
 
 
 def _heads() -> str:
-    figures = ", ".join(f"entry.value.{name} AS {name}" for name in codecs_of(HeadFigures))
+    figures = ", ".join(f"entry.value.{name} AS {name}" for name in columns_of(HeadFigures))
     return f"""
         SELECT time, round, entry.key AS head, {figures}
         FROM (SELECT time, round, unnest(map_entries(heads)) AS entry FROM {UpdateMade.__name__})
@@ -219,32 +251,17 @@ def _anomalies() -> str:
 EVENT_VIEWS: dict[str, str] = {name: _event_view(kind) for name, kind in EVENTS.items()}
 """One for every type of event."""
 
-VIEWS: dict[str, tuple[str, str]] = {
-    "runs": (
-        "The run: one row, or none if nothing has happened. `state` is finished, failed, halted, interrupted or, where "
-        "events do not tell, unknown: alive or killed. `resumed` counts how often it was resumed.",
-        _runs(),
-    ),
-    "rounds": ("Rounds of training.", _plain(RoundFinished)),
-    "episodes": ("Episodes, of training, evaluation and comparison.", _plain(EpisodeFinished)),
-    "decisions": ("One row per epoch of every episode: what the policy decided.", _plain(DecisionMade)),
-    "rewards": ("One row per epoch of every episode: what it brought.", _plain(RewardPaid)),
-    "seeds": (
-        "One row per seed's life: what it is, the first epoch of each stage, the last stage, all changes, and what the "
-        "network was last known to lose without it.",
-        _seeds(),
-    ),
-    "updates": ("Updates of the controller.", _plain(UpdateMade)),
-    "heads": ("One row per update and head.", _heads()),
-    "evaluations": ("Greedy play on the evaluation seeds.", _plain(EvaluationMade)),
-    "anomalies": (
-        "What an operator should look at: anomalies, and rollbacks, suspicions, replaced workers and failed sinks; the "
-        "`kind` of these is the type of the event.",
-        _anomalies(),
-    ),
-    "events": (
-        "Every line as it is, void ones too.",
-        "SELECT line, time, round, episode, play, event, data, void FROM log.events",
-    ),
+VIEWS: dict[str, str] = {
+    "runs": _runs(),
+    "rounds": _plain(RoundFinished),
+    "episodes": _plain(EpisodeFinished),
+    "decisions": _plain(DecisionMade),
+    "rewards": _plain(RewardPaid),
+    "seeds": _seeds(),
+    "updates": _plain(UpdateMade),
+    "heads": _heads(),
+    "evaluations": _plain(EvaluationMade),
+    "anomalies": _anomalies(),
+    "events": "SELECT line, time, round, episode, play, event, data, void FROM log.events",
 }
-"""What people ask for most: what it is, and how it is made."""
+"""What people ask for most; docs/events.md says what is in each."""

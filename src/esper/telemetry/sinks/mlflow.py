@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from esper.telemetry.sinks.settings import flattened
-
 MAX_PARAMS = 100
 """That MLflow takes at once."""
 DEFAULTS = {
@@ -24,7 +22,7 @@ class MLflow:
 
     modules: ClassVar[tuple[str, ...]] = ("mlflow", "sqlalchemy", "alembic")
 
-    def __init__(self, directory: Path, name: str, settings: Mapping[str, object]) -> None:
+    def __init__(self, directory: Path, name: str, settings: Mapping[str, int | float | str]) -> None:
         home = directory.resolve() / "mlflow"
         home.mkdir(parents=True, exist_ok=True)
         os.environ.update(DEFAULTS | os.environ)
@@ -42,7 +40,7 @@ class MLflow:
         # Without a place for them, artifacts of a local store belong into the working directory.
         experiment = self._experiment(None if server else (home / "artifacts").as_uri())
         self._run = self._client.create_run(experiment, run_name=name).info.run_id
-        params = [Param(key, str(value)) for key, value in flattened(settings).items()]
+        params = [Param(key, str(value)) for key, value in settings.items()]
         for start in range(0, len(params), MAX_PARAMS):
             self._client.log_batch(self._run, params=params[start : start + MAX_PARAMS])
         file.write_text(self._run, encoding="utf-8")

@@ -17,6 +17,8 @@ from esper.telemetry.sinks.mlflow import MLflow
 from esper.telemetry.sinks.tensorboard import TensorBoard
 from esper.telemetry.sinks.wandb import WeightsAndBiases
 
+Setting = int | float | str
+
 
 class UnknownSink(EsperError):
     """No sink of that name."""
@@ -32,8 +34,8 @@ class MetricSink(Protocol):
     modules: ClassVar[tuple[str, ...]]
     """What must be importable. Only opening a sink imports it."""
 
-    def __init__(self, directory: Path, name: str, settings: Mapping[str, object]) -> None:
-        """Open it for the run of that directory, name and nested settings; a run that is resumed goes on in it."""
+    def __init__(self, directory: Path, name: str, settings: Mapping[str, Setting]) -> None:
+        """Open it for the run of that directory, name and settings; a run that is resumed goes on in it."""
 
     def write(self, figures: Mapping[str, float], round: int) -> None:
         """Take figures by their metrics. Rounds do not fall, and one may come in several parts."""
@@ -113,8 +115,25 @@ def open_sinks(
     check_sinks(wanted)
     sinks = Sinks(report)
     for each in wanted:
-        sinks.open(each, partial(SINKS[each], directory, name, settings))
+        sinks.open(each, partial(SINKS[each], directory, name, flattened(settings)))
     return sinks
+
+
+def flattened(settings: Mapping[str, object], inside: str = "") -> dict[str, Setting]:
+    """Nested settings by names with dots; what is neither number nor text is told as text.
+
+    >>> flattened({"seed": 3, "task": ("digits", "spirals"), "ppo": {"discount": 1.0}})
+    {'seed': 3, 'task': 'digits, spirals', 'ppo.discount': 1.0}
+    """
+    flat: dict[str, Setting] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{inside}{name}.")
+        elif isinstance(value, list | tuple):
+            flat[inside + name] = ", ".join(map(str, value))
+        else:
+            flat[inside + name] = value if isinstance(value, int | float) else str(value)
+    return flat
 
 
 @contextmanager

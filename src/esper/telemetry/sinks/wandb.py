@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from esper.telemetry.sinks.settings import flattened
-
 
 class WeightsAndBiases:
     """One W&B run for the whole run: `wandb/run_id` keeps its id, so a resumed run goes on in it."""
 
     modules: ClassVar[tuple[str, ...]] = ("wandb",)
 
-    def __init__(self, directory: Path, name: str, settings: Mapping[str, object]) -> None:
+    def __init__(self, directory: Path, name: str, settings: Mapping[str, int | float | str]) -> None:
         home = directory / "wandb"
         home.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -27,7 +25,7 @@ class WeightsAndBiases:
             id=_kept_id(home / "run_id"),
             name=name,
             project=os.environ.get("WANDB_PROJECT", "esper"),
-            config=flattened(settings),
+            config=dict(settings),
             resume=None if mode == "offline" else "allow",  # offline it only earns a warning
             reinit="create_new",
             settings=wandb.Settings(
