@@ -181,7 +181,6 @@ def test_a_trained_run_is_listed_and_shown_for_people_and_for_programs(run, caps
     told = json.loads(said_by(capsys, "show", str(run), "--json"))
     assert [row["round"] for row in told["trained"]] == [1, 2]
     assert told["settings"]["rounds"] == 2
-    assert "nothing looks wrong" in said_by(capsys, "doctor", str(run))
 
 
 def test_no_runs_yet_is_no_mistake(tmp_path, monkeypatch, capsys):

@@ -1,6 +1,5 @@
 """A run's directory can be opened whatever happened to it."""
 
-import errno
 import json
 import multiprocessing
 import os
@@ -21,7 +20,7 @@ from esper.runs import (
     Unwritable,
     find_runs,
 )
-from esper.runs.directory import Status, cure_for, status_now, write_whole
+from esper.runs.directory import Status, status_now, write_whole
 
 
 def new_run(path):
@@ -191,9 +190,3 @@ def test_a_status_from_a_stranger_does_not_break_the_list(tmp_path):
         json.dumps({"state": "finished", "round": "x", "rounds": 1, "updated": 1, "pid": 1, "host": ""})
     )
     assert run.status() is None
-
-
-def test_the_cure_fits_what_the_system_said():
-    said = {errno.ENOSPC: "make room", errno.EACCES: "mend its rights", errno.EROFS: "make it writable"}
-    assert {number: cure_for(OSError(number, os.strerror(number))) for number in said} == said
-    assert cure_for(OSError(errno.EIO, "Input/output error")) == "mend that"

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import resource
 import time
 import tracemalloc
@@ -258,31 +259,23 @@ def test_lines_of_an_older_schema_are_read_if_they_fit_and_told_of(tmp_path):
     assert report.warnings()[0] == "2 of 3 lines were written by an older version, with another schema"
 
 
-REFUSALS = {
-    errno.ENOSPC: "No space left on device; make room, then resume the run",
-    errno.EACCES: "Permission denied; mend its rights, then resume the run",
-    errno.EPERM: "Operation not permitted; mend its rights, then resume the run",
-    errno.EROFS: "Read-only file system; mend its rights, then resume the run",
-    errno.EIO: "Input/output error",
-}
-
-
 def test_the_advice_fits_what_the_system_said(tmp_path, monkeypatch):
     path = tmp_path / "events.jsonl"
-    for code, words in REFUSALS.items():
+    for code, cure in {errno.ENOSPC: "make room", errno.EACCES: "mend its rights", errno.EIO: "mend that"}.items():
 
         def refuse(*_, code=code):
             raise OSError(code, os.strerror(code))
 
+        said = re.escape(f"{path} cannot be written ({os.strerror(code)}); {cure}, then resume the run")
         with EventLog(path) as log, monkeypatch.context() as patched:
             patched.setattr(os, "write", refuse)
-            with pytest.raises(LogUnwritable, match=f"^{path} cannot be written: {words}$"):
+            with pytest.raises(LogUnwritable, match=said):
                 log.write(STARTED, 0)
 
 
 def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path):
     for place, reason in {"absent/log": "No such file or directory", ".": "Is a directory"}.items():
-        with pytest.raises(LogUnwritable, match=f"cannot be written: {reason}$"):
+        with pytest.raises(LogUnwritable, match=rf"cannot be written \({reason}\)"):
             EventLog(tmp_path / place)
     with EventLog(Path("/dev/full")) as log, pytest.raises(LogUnwritable, match=r"/dev/full cannot .*; make room"):
         log.write(STARTED, 0)
@@ -294,7 +287,7 @@ def test_a_disk_that_fills_in_the_middle_of_a_line_costs_that_line_only(tmp_path
     with EventLog(path) as log:
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, before[1]))
         try:
-            with pytest.raises(LogUnwritable, match=r"File too large$"):
+            with pytest.raises(LogUnwritable, match=r"File too large"):
                 log.write(CheckpointWritten("round-00001.pt"), 1)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -171,5 +171,5 @@ def query(argv: list[str]) -> int:
     elif out.is_terminal:
         out.print(table_of(columns, rows))
     else:
-        print(as_tsv(columns, rows), end="")
+        print(as_tsv(columns, rows))
     return DONE

@@ -17,7 +17,7 @@ from esper.contracts.actions import (
     Style,
     Tempo,
 )
-from esper.contracts.errors import EsperError, nearest
+from esper.contracts.errors import EsperError, cure_for, nearest
 from esper.contracts.events import (
     AlphaRetargeted,
     EpisodeEvent,
@@ -76,5 +76,6 @@ __all__ = [
     "Tempo",
     "Topology",
     "Verdict",
+    "cure_for",
     "nearest",
 ]

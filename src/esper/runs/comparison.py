@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from esper.runs.config import TrainConfig
 from esper.runs.directory import RunDirectory
 from esper.telemetry.query import query
-from esper.telemetry.sinks.settings import flattened
+from esper.telemetry.sinks import flattened
 
 TRAINED = """
     SELECT round + 1 AS round, total AS return, accuracy, gain, growth, episodes_per_second FROM rounds ORDER BY round

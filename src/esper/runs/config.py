@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import tomli_w
 
-from esper.checked import BadValue, checked, read_toml
+from esper.checked import BadValue, checked, read_toml, require_ranges
 from esper.contracts import EsperError, Head, nearest
 from esper.controller import NetworkConfig
 from esper.environment import DEFAULT_TASK, Compute, find_task
@@ -91,10 +91,7 @@ class TrainConfig:
     """What the run tells, and to whom."""
 
     def __post_init__(self) -> None:
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InvalidConfig(f"{name} = {value}; give a value from {low:,} to {high:,}")
+        require_ranges(self, RANGES, InvalidConfig)
         if not self.task:
             raise InvalidConfig("task names nothing; give at least one task, 'esper tasks' lists them")
         find_mode(self.reward)

@@ -8,7 +8,6 @@ profile/        where the time goes, if that was asked for
 run.lock        held by the process that trains
 """
 
-import errno
 import os
 import socket
 import time
@@ -22,23 +21,13 @@ import filelock
 import msgspec
 import psutil
 
-from esper.contracts import EsperError
+from esper.contracts import EsperError, cure_for
 from esper.runs.config import TrainConfig, load_config
 
 CHECKPOINT = "round-{:05d}.pt"
 MAX_STATUS_BYTES = 65_536
 CLOCK_SLACK = 2.0
 """Seconds by which two readings of when a process began may differ."""
-CURES = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room",
-    errno.EFBIG: "make room, or lift the limit on the size of files",
-    errno.EACCES: "mend its rights",
-    errno.EPERM: "mend its rights",
-    errno.EROFS: "make it writable",
-    errno.EMFILE: "raise the limit of open files ('ulimit -n')",
-}
-"""What to do about what the system says."""
 
 
 class RunExists(EsperError):
@@ -68,15 +57,6 @@ class Unwritable(EsperError):
 
 class SystemRefused(EsperError):
     """The system refused something in the middle of a run."""
-
-
-def cure_for(error: OSError) -> str:
-    """What to do about what the system said.
-
-    >>> cure_for(OSError(errno.ENOSPC, "No space left on device")), cure_for(OSError(errno.EIO, "Input/output error"))
-    ('make room', 'mend that')
-    """
-    return CURES.get(error.errno or 0, "mend that")
 
 
 class RunState(StrEnum):

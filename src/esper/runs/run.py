@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 import esper
-from esper.contracts import EsperError
+from esper.contracts import EsperError, cure_for
 from esper.controller import ControllerNetwork
 from esper.environment import FIELDS, derive
 from esper.rl import (
@@ -33,7 +33,7 @@ from esper.rl import (
 )
 from esper.runs.backends import Backend, make_backend, one_thread
 from esper.runs.config import TrainConfig
-from esper.runs.directory import RunDirectory, RunState, SystemRefused, cure_for, status_now
+from esper.runs.directory import RunDirectory, RunState, SystemRefused, status_now
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played, Purpose
 from esper.runs.profiling import profile_episode

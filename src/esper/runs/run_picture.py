@@ -22,12 +22,11 @@ def draw_run(events: Path, out: Path) -> bool:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    records = list(effective(read_log(events)))
+    told = read_log(events, only=(RoundFinished, EvaluationMade, EpisodeFinished))
+    records = effective(each for each in told if getattr(each.event, "purpose", "compare") == "compare")
     rounds = [(each.round + 1, each.event) for each in records if isinstance(each.event, RoundFinished)]
     evaluations = [(each.round + 1, each.event) for each in records if isinstance(each.event, EvaluationMade)]
-    compared = [
-        each.event for each in records if isinstance(each.event, EpisodeFinished) and each.event.purpose == "compare"
-    ]
+    compared = [each.event for each in records if isinstance(each.event, EpisodeFinished)]
     figure, (learning, worth) = plt.subplots(1, 2, figsize=(11, 4.2))
     learning.plot([at for at, _ in rounds], [each.total for _, each in rounds], color="#d1495b", label="training")
     learning.errorbar(

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Self
 import msgspec
 import numpy as np
 
-from esper.contracts import EsperError, Event
+from esper.contracts import EsperError, Event, cure_for
 from esper.telemetry.events import EVENTS, RunResumed, RunStarted
 
 SCHEMA = 2
@@ -31,14 +31,6 @@ END_OF_TIME = 253_402_300_800.0
 """Unix seconds of the year 10000, which calendars do not reach."""
 MAX_NAMES = 5
 NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-ADVICE = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room",
-    errno.EACCES: "mend its rights",
-    errno.EPERM: "mend its rights",
-    errno.EROFS: "mend its rights",
-}
-"""What helps against an error of the system; no advice is better than a wrong one."""
 
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """What SQL can hold as BIGINT."""
@@ -161,8 +153,9 @@ class EventLog:
         return self._file
 
     def _unwritable(self, error: OSError) -> LogUnwritable:
-        advice = f"; {ADVICE[error.errno]}, then resume the run" if error.errno in ADVICE else ""
-        return LogUnwritable(f"{self.path} cannot be written: {error.strerror}{advice}")
+        return LogUnwritable(
+            f"{self.path} cannot be written ({error.strerror}); {cure_for(error)}, then resume the run"
+        )
 
 
 class _Version(msgspec.Struct):
@@ -255,8 +248,7 @@ def whole_lines(path: Path, report: LogReport) -> Iterator[bytes]:
                 elif length > 1:  # an empty line is what ended a line that was cut off
                     yield line
     except OSError as error:
-        advice = f"; {ADVICE[error.errno]}" if error.errno in ADVICE else ""
-        raise LogUnreadable(f"{path} cannot be read: {error.strerror}{advice}") from error
+        raise LogUnreadable(f"{path} cannot be read ({error.strerror}); {cure_for(error)}") from error
 
 
 def refuse_newer(schema: int, path: Path) -> None:
