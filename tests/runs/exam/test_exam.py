@@ -180,7 +180,7 @@ def test_a_signal_during_a_write_waits_for_its_end(quick, tmp_path, monkeypatch)
     write = ExamResults._append
 
     def write_interrupted(self, line):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
         write(self, line)
 
     monkeypatch.setattr(ExamResults, "_append", write_interrupted)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.statistics import Estimate, rows_of
 from esper.runs.exam.summary import PolicySummary, Section, Terms
-from esper.runs.exam.tables import with_prefix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,7 +124,7 @@ class Plane:
 
     def _scale(self, axes: "Axes") -> None:
         """A log axis with ticks that read as numbers; a plain one if something costs nothing."""
-        from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+        from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
         low, high = min(self._costs()), max(self._costs())
         if low <= 0:
@@ -137,7 +136,7 @@ class Plane:
             is_narrow = high / low < NARROW
             axes.xaxis.set_major_locator(MaxNLocator(5) if is_narrow else LogLocator(subs=(1, 2, 5), numticks=99))
             axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda cost, _: tick(cost)))
+        axes.xaxis.set_major_formatter(EngFormatter())
 
 
 def _arms(number: Estimate, scale: float) -> list[list[float]]:
@@ -151,13 +150,3 @@ def _label(policy: str) -> str:
     if len(name) > LABEL_LENGTH:
         name = f"{name[: LABEL_LENGTH // 2 - 1]}…{name[-LABEL_LENGTH // 2 :]}"
     return f" {name}" if name.startswith("_") else name  # matplotlib leaves out labels that start with a low line
-
-
-def tick(cost: float) -> str:
-    """The cost as short as a tick can be.
-
-    >>> tick(2000.0), tick(1.25e9), tick(0.0)
-    ('2 k', '1.25 G', '0')
-    """
-    digits, _, prefix = with_prefix(cost).partition(" ")
-    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} {prefix}".strip()

@@ -9,7 +9,7 @@ from esper.checked import BadValue, checked
 from esper.growth import Fossil
 from esper.runs.exam.directory import unwritable
 from esper.runs.exam.row import ExamRow
-from esper.runs.exam.rows_file import BadExam
+from esper.runs.exam.rows_file import read_bounded
 
 MAX_BYTES = 256_000_000
 
@@ -37,7 +37,7 @@ class ExamResults:
         self.trials: dict[tuple[str, str, int], float] = {}
         self.left_out = 0
         """Lines that cannot be read, the last one perhaps because a crash cut it short."""
-        text = _bytes(path)
+        text = read_bounded(path, MAX_BYTES) if path.exists() else b""
         self._is_torn = bool(text) and not text.endswith(b"\n")
         for line in text.splitlines():
             try:
@@ -73,11 +73,3 @@ class ExamResults:
             self._is_torn = False
         except OSError as error:
             raise unwritable(self._path, error) from error
-
-
-def _bytes(path: Path) -> bytes:
-    if not path.exists():
-        return b""
-    if path.stat().st_size > MAX_BYTES:
-        raise BadExam(f"{path} has more than {MAX_BYTES:,} bytes, which no exam writes; remove it to start anew")
-    return path.read_bytes()

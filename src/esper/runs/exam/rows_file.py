@@ -74,7 +74,11 @@ def write_parquet(rows: Sequence[ExamRow], rent: float, path: Path) -> None:
 
 def read_rows(path: Path) -> list[ExamRow]:
     """The rows of an `exam.csv`, exactly as they were written; anything else in the file is refused."""
-    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    try:
+        text = read_bounded(path, MAX_BYTES).decode()
+    except UnicodeDecodeError:
+        raise BadExam(f"{path} is not UTF-8 text; give the exam.csv of an exam") from None
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = next(reader, [])
         if header != list(COLUMNS):
@@ -89,20 +93,18 @@ def read_rows(path: Path) -> list[ExamRow]:
     return rows
 
 
-def _text(path: Path) -> str:
+def read_bounded(path: Path, limit: int) -> bytes:
+    """The whole file, if it has no more than so many bytes."""
     try:
         if not path.is_file():
             raise BadExam(f"{path}: there is no such file; give the exam.csv of an exam")
         with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+            raw = file.read(limit + 1)
     except OSError as error:
-        raise BadExam(f"{path}: the file cannot be read: {error.strerror}") from error
-    if len(raw) > MAX_BYTES:
-        raise BadExam(f"{path}: the file is larger than {MAX_BYTES:,} bytes, more than any exam writes")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise BadExam(f"{path}: the file is not UTF-8 text; give the exam.csv of an exam") from None
+        raise BadExam(f"{path} cannot be read ({error.strerror}); give one that you may read") from None
+    if len(raw) > limit:
+        raise BadExam(f"{path} is larger than {limit:,} bytes, more than any exam writes; remove it to start anew")
+    return raw
 
 
 def _row(cells: list[str]) -> ExamRow:
@@ -110,18 +112,8 @@ def _row(cells: list[str]) -> ExamRow:
     if len(cells) != len(COLUMNS):
         raise BadExam(f"there are {len(cells)} values for {len(COLUMNS)} columns")
     given = dict(zip(COLUMNS, cells, strict=True))
-    row = msgspec.convert({name: _number(name, given[name]) for name in FIELDS}, ExamRow)
-    again = [*_values(row), _number("score", given["score"])]
-    for (name, cell), value in zip(given.items(), again, strict=True):
+    row = msgspec.convert({name: given[name] for name in FIELDS}, ExamRow, strict=False)
+    for (name, cell), value in zip(given.items(), [*_values(row), float(given["score"])], strict=True):
         if cell != str(value):
             raise BadExam(f"'{name}' must be {value}, and is {shown_value(cell)}")
     return row
-
-
-def _number(name: str, cell: str) -> str | int | float:
-    """What the cell says, as the type of its column."""
-    try:
-        return COLUMNS[name](cell)  # type: ignore[no-any-return]  # str, int or float
-    except ValueError:
-        kind = "an integer" if COLUMNS[name] is int else "a number"
-        raise BadExam(f"'{name}' must be {kind}, and is {shown_value(cell)}") from None

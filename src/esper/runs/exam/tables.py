@@ -35,20 +35,19 @@ def percent(number: Estimate | None, digits: int = 1) -> Cell:
     >>> percent(Estimate(0.5, 0.25, 0.75, count=10))
     Cell(text='50.0', interval='[25.0, 75.0]', is_strong=False)
     """
-    if number is None:
-        return Cell(ABSENT)
-    value, low, high = (f"{round(100 * each, digits) + 0.0:.{digits}f}" for each in _ends(number))  # no minus zero
-    return Cell(value, "" if number.is_point else f"[{low}, {high}]")
+    return Cell(ABSENT) if number is None else Cell(*_shown(number, f".{digits}f"))
 
 
 def points(number: Estimate) -> Cell:
     """A difference in points, with its sign and its interval; strong if that is clear of zero."""
-    value, low, high = (f"{round(100 * each, 2) or 0:+.2f}".replace("+0.00", "0.00") for each in _ends(number))
-    return Cell(value, "" if number.is_point else f"[{low}, {high}]", number.is_clear_of_zero)
+    return Cell(*_shown(number, "+.2f"), number.is_clear_of_zero)
 
 
-def _ends(number: Estimate) -> tuple[float, float, float]:
-    return number.value, number.low, number.high
+def _shown(number: Estimate, form: str) -> tuple[str, str]:
+    """The number and its interval times 100; zero has no sign."""
+    texts = (format(100 * each, form) for each in (number.value, number.low, number.high))
+    value, low, high = (text if float(text) else text.lstrip("+-") for text in texts)
+    return value, "" if number.is_point else f"[{low}, {high}]"
 
 
 def times(number: float | None) -> Cell:
