@@ -15,7 +15,7 @@ from esper.cli import COMMANDS, main
 from esper.environment import all_tasks, digits
 from esper.environment.data import _read
 from esper.runs import PRESETS, RunDirectory, RunState, TrainConfig, exam
-from esper.runs.exam.results import ExamResults
+from esper.runs.exam.results import Ledger
 from esper.telemetry import Level
 from tests.runs.worlds import tiny_task
 
@@ -241,7 +241,7 @@ def test_an_exam_is_held_reported_and_not_held_again(tmp_path, monkeypatch, caps
     assert "6 episodes, 6 of them known" in capsys.readouterr().out
     assert main([*words, "--rent", "0.1"]) == 2
     said = capsys.readouterr()
-    assert "esper: OtherExam: exams/one was held at rent 0.08, now 0.1; give another --out" in said.err
+    assert "esper: OtherExam: exams/one holds an exam of other" in said.err
     assert "Traceback" not in said.err
 
 
@@ -263,7 +263,7 @@ def test_an_exam_that_was_interrupted_exits_130_and_the_same_command_goes_on(tmp
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(exam, "ExamLines", Stopped)
+        patch.setattr(exam, "Lines", Stopped)
         assert main(words) == 130
     assert capsys.readouterr().err == f"interrupted; the same command goes on with what is in {tmp_path}/[/b]exam\n"
     assert main(words) == 0
@@ -288,7 +288,7 @@ def test_ctrl_c_ends_an_exam_with_the_way_on_and_rows_that_can_be_read(tmp_path)
     assert process.returncode == 130, out + err
     assert f"interrupted; the same command goes on with what is in {tmp_path / 'exam'}" in err
     assert "Traceback" not in err
-    assert len(ExamResults(rows).rows) >= 2
+    assert len(Ledger(rows).rows) >= 2
 
 
 def test_a_fresh_process_exits_2_without_a_traceback_and_without_optional_libraries():

@@ -114,15 +114,7 @@ def test_a_summary_is_what_json_can_hold():
     assert learned["accuracy"]["low"] <= learned["accuracy"]["value"] == pytest.approx(0.55)
     (difference,) = found["together"]["differences"]
     assert (difference["against"], difference["accuracy"]["count"]) == ("none", 4)
-    assert found["terms"]["control"] == "none"
-
-
-def test_another_control_can_be_named_and_must_have_played():
-    rows = made_rows(still=[0.1, 0.2], learned=[0.5, 0.6])
-    assert of_policies(rows)["learned"].relative_training_flops is None
-    assert of_policies(rows, replace(TERMS, control="still"))["learned"].relative_training_flops == 1.0
-    with pytest.raises(PolicyNotPlayed, match=r"no row is of the control policy 'stil'; did you mean 'still'\?"):
-        summarise(rows, replace(TERMS, control="stil"))
+    assert found["terms"]["reference"] == "learned"
 
 
 ROWS = made_rows(none=[0.1, 0.2], learned=[0.5, 0.6])

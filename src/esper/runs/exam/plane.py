@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.statistics import Estimate, rows_of
-from esper.runs.exam.summary import PolicySummary, Section, Terms
+from esper.runs.exam.summary import CONTROL, PolicySummary, Section
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COSTS = {"parameters": "parameters", "training_flops": "training FLOPs"}
 """Fields of a row, and what they are called."""
-REFERENCE, CONTROL = ("#c8102e", "o"), ("#1a1a1a", "s")
+REFERENCE_LOOK, CONTROL_LOOK = ("#c8102e", "o"), ("#1a1a1a", "s")
 OTHERS = ("#0072b2", "#e69f00", "#009e73", "#8e44ad", "#56b4e9", "#8c564b", "#d55e9e", "#7f7f7f")
 MARKERS = ("^", "D", "v", "P", "h", "<", "X", ">", "p")
 """Colours that stay apart for the colour-blind; there are more markers than colours, so pairs repeat late."""
@@ -48,7 +48,7 @@ class Plane:
     section: Section
     rows: Sequence[ExamRow]
     """Of any tasks."""
-    terms: Terms
+    reference: str
 
     @property
     def label(self) -> str:
@@ -78,7 +78,7 @@ class Plane:
 
     def _draw_on(self, axes: "Axes") -> None:
         looks = zip(cycle(OTHERS), cycle(MARKERS), strict=False)
-        special = {self.terms.control: CONTROL, self.terms.reference: REFERENCE}
+        special = {CONTROL: CONTROL_LOOK, self.reference: REFERENCE_LOOK}
         for each in self.section.policies:
             self._draw_policy(axes, each, *(special.get(each.policy) or next(looks)))
         self._draw_front(axes)
@@ -96,7 +96,7 @@ class Plane:
         return each.parameters if self.cost == "parameters" else each.training_flops
 
     def _draw_policy(self, axes: "Axes", each: PolicySummary, colour: str, marker: str) -> None:
-        own, is_reference, cost = self._own(each.policy), each.policy == self.terms.reference, self._mean(each)
+        own, is_reference, cost = self._own(each.policy), each.policy == self.reference, self._mean(each)
         costs, accuracies = [getattr(row, self.cost) for row in own], [100 * row.accuracy for row in own]
         axes.scatter(costs, accuracies, s=13, marker=marker, color=colour, alpha=0.33, linewidths=0, zorder=2)
         mean, order = (cost.value, 100 * each.accuracy.value), 6 if is_reference else 4

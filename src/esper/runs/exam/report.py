@@ -28,7 +28,9 @@ def write_report(rows: Sequence[ExamRow], directory: Path, terms: Terms, command
     `command` is what held the exam. Nothing is written if the rows are refused.
     """
     summary = summarise(rows, terms)
-    planes = {section.title: [Plane(cost, section, rows, summary.terms) for cost in COSTS] for section in summary.tasks}
+    planes = {
+        section.title: [Plane(cost, section, rows, terms.reference) for cost in COSTS] for section in summary.tasks
+    }
     texts = {"exam.csv": csv_text(rows, terms.rent), **render(summary, command, planes)}
     try:
         directory.mkdir(parents=True, exist_ok=True)

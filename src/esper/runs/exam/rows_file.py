@@ -95,16 +95,14 @@ def read_rows(path: Path) -> list[ExamRow]:
 
 def read_bounded(path: Path, limit: int) -> bytes:
     """The whole file, if it has no more than so many bytes."""
+    if not path.is_file():
+        raise BadExam(f"{path}: there is no such file; give the exam.csv of an exam")
+    if path.stat().st_size > limit:
+        raise BadExam(f"{path} is larger than {limit:,} bytes, more than any exam writes; remove it to start anew")
     try:
-        if not path.is_file():
-            raise BadExam(f"{path}: there is no such file; give the exam.csv of an exam")
-        with path.open("rb") as file:
-            raw = file.read(limit + 1)
+        return path.read_bytes()
     except OSError as error:
         raise BadExam(f"{path} cannot be read ({error.strerror}); give one that you may read") from None
-    if len(raw) > limit:
-        raise BadExam(f"{path} is larger than {limit:,} bytes, more than any exam writes; remove it to start anew")
-    return raw
 
 
 def _row(cells: list[str]) -> ExamRow:

@@ -23,17 +23,16 @@ from esper.runs.exam.statistics import (
     share_above_zero,
 )
 
-CONTROLS = ("none", "no growth")
-"""What the policy without growth is called, unless somebody says otherwise."""
+CONTROL = "none"
+"""The policy without growth."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What the policies are judged by: the rent, who is compared with all others, and who did not grow."""
+    """What the policies are judged by: the rent, and who is compared with all others."""
 
     rent: float
     reference: str
-    control: str | None = None
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
 
 
@@ -103,12 +102,11 @@ def exam_summary(rows: Sequence[ExamRow], terms: Terms) -> dict[str, Any]:
 def summarise(rows: Sequence[ExamRow], terms: Terms) -> ExamSummary:
     """What the rows say, task by task, and of all tasks together if there are several.
 
-    All policies of a task must have been played on the same seeds. A control that is not named is found by its name.
+    All policies of a task must have been played on the same seeds.
     """
     check_rows(rows)
     if not math.isfinite(terms.rent):
         raise BadExam(f"the rent must be finite, and is {terms.rent!r}")
-    terms = replace(terms, control=_control(rows, terms.control))
     of_task = {task: [row for row in rows if row.task == task] for task in dict.fromkeys(row.task for row in rows)}
     for task, own in of_task.items():
         played = dict.fromkeys(row.policy for row in own)
@@ -121,19 +119,9 @@ def summarise(rows: Sequence[ExamRow], terms: Terms) -> ExamSummary:
     return ExamSummary(terms, sections, _together(rows, sections, terms) if len(sections) > 1 else None)
 
 
-def _control(rows: Sequence[ExamRow], given: str | None) -> str | None:
-    """The policy without growth; None if none is given, and none is known by its name."""
-    played = list(dict.fromkeys(row.policy for row in rows))
-    if given is not None and given not in played:
-        raise PolicyNotPlayed(f"no row is of the control policy '{given}'; {nearest(given, played)}")
-    return given if given is not None else next((name for name in CONTROLS if name in played), None)
-
-
 def _section(title: str, rows: Sequence[ExamRow], terms: Terms) -> Section:
     policies = list(dict.fromkeys(row.policy for row in rows))
     hosts = {row.host_parameters for row in rows}
-    if terms.control not in policies:
-        terms = replace(terms, control=None)
     return Section(
         title=title,
         seeds=tuple(sorted({row.seed for row in rows})),
@@ -148,13 +136,13 @@ def _together(rows: Sequence[ExamRow], sections: Sequence[Section], terms: Terms
     everywhere = set.intersection(*({each.policy for each in section.policies} for section in sections))
     shared = [row for row in rows if row.policy in everywhere]
     pooled = _section("All tasks together", shared, terms)
-    scaled = _normalised(shared, sections, terms.control) if terms.control in everywhere else []
+    scaled = _normalised(shared, sections) if CONTROL in everywhere else []
     return replace(
         pooled, policies=tuple(replace(each, iqm=_iqm(scaled, each.policy, terms)) for each in pooled.policies)
     )
 
 
-def _normalised(rows: Sequence[ExamRow], sections: Sequence[Section], control: str | None) -> list[ExamRow]:
+def _normalised(rows: Sequence[ExamRow], sections: Sequence[Section]) -> list[ExamRow]:
     """The rows with accuracies on a scale that tasks share: 0 is the control's mean on the task, 1 the best policy's.
 
     None are left if nobody is better than the control on a task.
@@ -162,7 +150,7 @@ def _normalised(rows: Sequence[ExamRow], sections: Sequence[Section], control: s
     played, scaled = {row.policy for row in rows}, []
     for section in sections:
         means = {each.policy: each.accuracy.value for each in section.policies if each.policy in played}
-        low, high = means[str(control)], max(means.values())
+        low, high = means[CONTROL], max(means.values())
         if high <= low:
             return []
         own = (row for row in rows if row.task == section.title)
@@ -181,7 +169,7 @@ def _summary(rows: Sequence[ExamRow], policy: str, terms: Terms) -> PolicySummar
     tasks, bootstrap = [row.task for row in own], terms.bootstrap
     accuracies = [row.accuracy for row in own]
     training = [row.training_flops for row in own]
-    pairs = pairs_of(rows, policy, terms.control) if terms.control is not None else []
+    pairs = pairs_of(rows, policy, CONTROL) if any(row.policy == CONTROL for row in rows) else []
     added = sum(one.parameters - other.parameters for one, other in pairs)
     gained = sum(one.accuracy - other.accuracy for one, other in pairs)
     spent = float(np.mean([other.training_flops for _, other in pairs])) if pairs else 0.0
