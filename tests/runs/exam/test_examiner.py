@@ -190,12 +190,6 @@ def test_two_policies_start_from_the_same_first_weights_on_a_seed_and_from_other
     assert ends[0].row.accuracy != ends[1].row.accuracy
 
 
-def test_an_examiner_s_answer_holds_no_events_and_no_sequences(task, player):
-    sat = player.play(job_of(task, "random"))
-    assert type(sat) is Examined
-    assert (sat.events, sat.sequences) == ((), None)
-
-
 def test_share_right_counts_every_row_of_a_split_in_pieces():
     x = torch.eye(3)[torch.arange(1_000) % 3]
     y = torch.arange(1_000) % 3

@@ -87,18 +87,6 @@ def test_one_lucky_seed_is_not_enough(env):
     assert search("tiny", env, 100, Judge(worth)) == draw_schedules(env, 33)[32]
 
 
-def test_all_that_a_schedule_was_worth_counts_not_the_last_rung_alone(env):
-    """Of two that reach the last rung, one was far better before."""
-
-    def worth(job):
-        first = job.seed == SEARCH_SEEDS[0]
-        return {0: 9.0 if first else 1.0, 1: 1.5}.get(number_of(job), -1.0)
-
-    ladder = rungs(34)
-    assert ladder[-1] == (4, 4)
-    assert search("tiny", env, 34, Judge(worth)) == draw_schedules(env, 17)[0]
-
-
 def test_the_same_budget_finds_the_same_schedule_and_another_task_tries_others(env):
     def worth(job):
         return hash((number_of(job), job.seed)) % 97

@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import jinja2
@@ -20,6 +21,16 @@ MEANINGFUL = re.compile(r"([\\`*_\[\]<>|~$&])")
 """What Markdown would take for more than text, within a line."""
 FEW_SEEDS = 20
 """With fewer, bootstrap intervals are clearly too narrow."""
+
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("esper.runs.exam"),
+    autoescape=jinja2.select_autoescape(enabled_extensions=["html.j2"], default=False),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
 
 
 def write_report(rows: Sequence[ExamRow], directory: Path, terms: Terms, command: str) -> None:
@@ -39,37 +50,26 @@ def write_report(rows: Sequence[ExamRow], directory: Path, terms: Terms, command
         write_parquet(rows, terms.rent, directory / "exam.parquet")
         _write_pictures(planes, directory)
     except duckdb.Error as error:
-        raise Unwritable(f"{directory / 'exam.parquet'} cannot be written ({error})") from error
+        raise Unwritable(
+            f"{directory / 'exam.parquet'} cannot be written ({error}); give an --out that can be written"
+        ) from error
     except OSError as error:
         raise unwritable(directory, error) from error
 
 
 def render(summary: ExamSummary, command: str, planes: dict[str, list[Plane]]) -> dict[str, str]:
     """`exam.md` and `exam.html`; nothing that was given is taken for markup in either."""
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("esper.runs.exam"),
-        autoescape=jinja2.select_autoescape(enabled_extensions=["html.j2"], default=False),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    templates.filters |= {"md": escape, "fence": fence}
     sections = [*summary.tasks, *([summary.together] if summary.together else [])]
-    given = {
+    given: dict[str, Any] = {
         "summary": summary,
         "sections": [(each, _lead(each), list(tables_of(each, summary))) for each in sections],
         "least_seeds": min(len(section.seeds) for section in summary.tasks),
         "few_seeds": FEW_SEEDS,
         "command": command,
     }
-    notes = templates.get_template("notes.txt.j2").render(given).splitlines()
-    figures = {title: [(each.title, _embedded(each)) for each in some] for title, some in planes.items()}
-    markdown = templates.get_template("exam.md.j2").render(given, notes=notes)
-    return {
-        "exam.md": markdown,
-        "exam.html": templates.get_template("exam.html.j2").render(given, notes=notes, figures=figures),
-    }
+    given["notes"] = TEMPLATES.get_template("notes.txt.j2").render(given).splitlines()
+    given["figures"] = {title: [(each.title, _embedded(each)) for each in some] for title, some in planes.items()}
+    return {f"exam.{kind}": TEMPLATES.get_template(f"exam.{kind}.j2").render(given) for kind in ("md", "html")}
 
 
 def _lead(section: Section) -> str:
@@ -115,3 +115,6 @@ def _write_pictures(planes: dict[str, list[Plane]], directory: Path) -> None:
             written.append(name)
             number = f"-{written.count(name)}" if written.count(name) > 1 else ""
             write_whole(directory / f"{name}{number}.png", picture)
+
+
+TEMPLATES.filters |= {"md": escape, "fence": fence}
