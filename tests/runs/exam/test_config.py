@@ -12,7 +12,7 @@ from esper.rl import BadCheckpoint
 from esper.runs.backends import BadWorkers
 from esper.runs.exam import ExamConfig
 from esper.runs.seeds import EXAM_SEEDS
-from tests.runs.exam.conftest import EVERYONE, hold
+from tests.runs.exam.exams import EVERYONE, hold
 
 BAD = [
     ({"task": ()}, "an exam needs at least one --task and one --policy"),

@@ -24,7 +24,7 @@ from esper.runs.exam.directory import ExamBusy, OtherExam, unwritable
 from esper.runs.exam.identity import fingerprint
 from esper.runs.exam.results import ExamResults
 from esper.runs.run import new_learner
-from tests.runs.exam.conftest import ALL, EVERYONE, TRIALS, Witness, hold, timeless
+from tests.runs.exam.exams import ALL, EVERYONE, TRIALS, Witness, hold, timeless
 from tests.runs.worlds import tiny_task
 
 

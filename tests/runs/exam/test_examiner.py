@@ -11,7 +11,7 @@ from esper.contracts import WAIT
 from esper.controller import NoGrowth, Schedule, ScheduledSeed
 from esper.environment import Episode, Split, World, find_task
 from esper.growth import count_flops, count_parameters
-from esper.runs.exam.examiner import Control, Examined, Examiner, StaticJob, TrialJob, epoch_flops, share_right
+from esper.runs.exam.examiner import Control, Examiner, StaticJob, TrialJob, epoch_flops, share_right
 from esper.runs.player import Game, Job, Played, Purpose
 from tests.runs.worlds import tiny_task
 
