@@ -115,7 +115,7 @@ def test_a_bad_line_is_left_out_and_all_others_are_kept(path):
 def test_a_file_beyond_all_bounds_is_refused(path):
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
-    with pytest.raises(BadExam, match="larger than 256,000,000 bytes, more than any exam writes; remove it"):
+    with pytest.raises(BadExam, match="larger than 256,000,000 bytes, more than any exam writes; move it away"):
         ExamResults(path)
 
 

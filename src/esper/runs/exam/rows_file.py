@@ -98,7 +98,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
     if not path.is_file():
         raise BadExam(f"{path}: there is no such file; give the exam.csv of an exam")
     if path.stat().st_size > limit:
-        raise BadExam(f"{path} is larger than {limit:,} bytes, more than any exam writes; remove it to start anew")
+        raise BadExam(f"{path} is larger than {limit:,} bytes, more than any exam writes; move it away")
     try:
         return path.read_bytes()
     except OSError as error:

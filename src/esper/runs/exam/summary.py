@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from esper.runs.exam.statistics import (
     Bootstrap,
     Estimate,
     PolicyNotPlayed,
+    Statistic,
     estimate,
     interquartile_mean,
     pairs_of,
@@ -137,9 +138,10 @@ def _together(rows: Sequence[ExamRow], sections: Sequence[Section], terms: Terms
     shared = [row for row in rows if row.policy in everywhere]
     pooled = _section("All tasks together", shared, terms)
     scaled = _normalised(shared, sections) if CONTROL in everywhere else []
-    return replace(
-        pooled, policies=tuple(replace(each, iqm=_iqm(scaled, each.policy, terms)) for each in pooled.policies)
-    )
+    policies = [replace(each, iqm=None) for each in pooled.policies]
+    if scaled:
+        policies = [replace(each, iqm=_iqm(rows_of(scaled, each.policy), terms)) for each in policies]
+    return replace(pooled, policies=tuple(policies))
 
 
 def _normalised(rows: Sequence[ExamRow], sections: Sequence[Section]) -> list[ExamRow]:
@@ -158,37 +160,42 @@ def _normalised(rows: Sequence[ExamRow], sections: Sequence[Section]) -> list[Ex
     return scaled
 
 
-def _iqm(rows: Sequence[ExamRow], policy: str, terms: Terms) -> Estimate | None:
-    own = rows_of(rows, policy) if rows else []
-    accuracies, tasks = [row.accuracy for row in own], [row.task for row in own]
-    return estimate(interquartile_mean, accuracies, tasks, terms.bootstrap) if own else None
-
-
 def _summary(rows: Sequence[ExamRow], policy: str, terms: Terms) -> PolicySummary:
     own = rows_of(rows, policy)
-    tasks, bootstrap = [row.task for row in own], terms.bootstrap
-    accuracies = [row.accuracy for row in own]
-    training = [row.training_flops for row in own]
     pairs = pairs_of(rows, policy, CONTROL) if any(row.policy == CONTROL for row in rows) else []
     added = sum(one.parameters - other.parameters for one, other in pairs)
     gained = sum(one.accuracy - other.accuracy for one, other in pairs)
-    spent = float(np.mean([other.training_flops for _, other in pairs])) if pairs else 0.0
+    spent = _mean([other for _, other in pairs], "training_flops") if pairs else 0.0
     return PolicySummary(
         policy=policy,
-        accuracy=estimate(np.mean, accuracies, tasks, bootstrap),
-        iqm=_iqm(own, policy, terms),
-        score=estimate(np.mean, [row.score(terms.rent) for row in own], tasks, bootstrap),
-        growth=float(np.mean([row.growth for row in own])),
-        parameters=estimate(np.mean, [row.parameters for row in own], tasks, bootstrap),
+        accuracy=_estimate(np.mean, own, terms, lambda row: row.accuracy),
+        iqm=_iqm(own, terms),
+        score=_estimate(np.mean, own, terms, lambda row: row.score(terms.rent)),
+        growth=_mean(own, "growth"),
+        parameters=_estimate(np.mean, own, terms, lambda row: row.parameters),
         points_per_thousand=100 * gained / (added / 1000) if added > 0 else None,
-        training_flops=estimate(np.mean, training, tasks, bootstrap),
-        relative_training_flops=float(np.mean(training)) / spent if spent > 0 else None,
-        inference_flops=float(np.mean([row.inference_flops for row in own])),
-        area=float(np.mean([row.area for row in own])),
+        training_flops=_estimate(np.mean, own, terms, lambda row: row.training_flops),
+        relative_training_flops=_mean(own, "training_flops") / spent if spent > 0 else None,
+        inference_flops=_mean(own, "inference_flops"),
+        area=_mean(own, "area"),
         rollbacks=sum(row.rollbacks for row in own),
-        seconds=float(np.mean([row.seconds for row in own])),
+        seconds=_mean(own, "seconds"),
         kept=dict(Counter(row.kept for row in own).most_common()),
     )
+
+
+def _mean(rows: Sequence[ExamRow], name: str) -> float:
+    return float(np.mean([getattr(row, name) for row in rows]))
+
+
+def _iqm(rows: Sequence[ExamRow], terms: Terms) -> Estimate:
+    return _estimate(interquartile_mean, rows, terms, lambda row: row.accuracy)
+
+
+def _estimate(
+    statistic: Statistic, rows: Sequence[ExamRow], terms: Terms, read: Callable[[ExamRow], float]
+) -> Estimate:
+    return estimate(statistic, [read(row) for row in rows], [row.task for row in rows], terms.bootstrap)
 
 
 def compare(rows: Sequence[ExamRow], terms: Terms, other: str) -> Comparison:
