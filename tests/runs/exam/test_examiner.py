@@ -11,7 +11,7 @@ from esper.contracts import WAIT
 from esper.controller import NoGrowth, Schedule, ScheduledSeed
 from esper.environment import Episode, Split, World, find_task
 from esper.growth import count_flops, count_parameters
-from esper.runs.exam.examiner import Control, Examined, Examiner, StaticJob, TrialJob, epoch_flops, share_right
+from esper.runs.exam.examiner import Control, Examiner, StaticJob, TrialJob, epoch_flops, share_right
 from esper.runs.player import Game, Job, Played, Purpose
 from tests.runs.worlds import tiny_task
 
@@ -188,12 +188,6 @@ def test_two_policies_start_from_the_same_first_weights_on_a_seed_and_from_other
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not any(torch.equal(first[name], other[name]) for name in first)
     assert ends[0].row.accuracy != ends[1].row.accuracy
-
-
-def test_an_examiner_s_answer_holds_no_events_and_no_sequences(task, player):
-    sat = player.play(job_of(task, "random"))
-    assert type(sat) is Examined
-    assert (sat.events, sat.sequences) == ((), None)
 
 
 def test_share_right_counts_every_row_of_a_split_in_pieces():

@@ -1,34 +1,33 @@
 """The report on an exam: files that parse, say what the rows say, and take nothing given for markup."""
 
 import base64
-import os
 import re
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import duckdb
 import pytest
 
 from esper.runs.directory import Unwritable
-from esper.runs.exam.drawing import draw_plane
-from esper.runs.exam.findings import Terms, find
-from esper.runs.exam.markdown import escape, to_markdown
-from esper.runs.exam.report import BadExam, read_rows, write_report
-from esper.runs.exam.statistics import Bootstrap, PolicyNotPlayed, UnmatchedPairs
-from esper.runs.exam.wording import ABSENT, times
+from esper.runs.exam import BadExam, Terms, read_rows, write_report
+from esper.runs.exam.plane import Plane
+from esper.runs.exam.report import escape, render
+from esper.runs.exam.statistics import Bootstrap
+from esper.runs.exam.summary import summarise
 from tests.runs.exam.rows import made_row, made_rows
+from tests.test_results import EXAMS
 
-GOLDEN = Path(__file__).with_name("tiny_exam.md")
+TIMES, ABSENT = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
 FILES = ["exam.csv", "exam.html", "exam.md", "exam.parquet"]
+TERMS = Terms(0.1, "learned", bootstrap=Bootstrap(resamples=200))
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
     "_$\\nothing{$",
     "](https://example.org) | **`~runs\n/best.pt",
-    "${title} $command",
+    "{{ 7 * 7 }} {% raw %} ${title}",
     "../" * 40 + "日本.pt",
 )
 
@@ -43,13 +42,13 @@ def tiny_exam(task="toy"):
     ]
 
 
-def report_on(rows, directory, reference="learned", command="esper exam", **more):
-    write_report(rows, directory, rent=0.1, reference=reference, command=command, **more)
+def report_on(rows, directory, terms=TERMS, command="esper exam"):
+    write_report(rows, directory, terms, command)
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
-def markdown_of(rows, reference="learned", control="none"):
-    return to_markdown(find(rows, Terms(0.1, reference, control, Bootstrap(resamples=199)), "esper exam"))
+def markdown_of(rows, terms=TERMS):
+    return render(summarise(rows, terms), "esper exam", {})["exam.md"]
 
 
 @pytest.fixture
@@ -81,72 +80,64 @@ class Page(HTMLParser):
             self.text += data
 
 
-def test_the_files_and_a_picture_of_every_plane_are_written_and_parse(tmp_path):
-    rows = tiny_exam()
-    files = report_on(rows, tmp_path / "new" / "exam")
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The files of a report with pictures."""
+    directory = tmp_path_factory.mktemp("plain") / "new" / "exam"
+    return directory, report_on(tiny_exam(), directory)
+
+
+@pytest.mark.parametrize("exam", EXAMS, ids=lambda path: path.name)
+def test_a_committed_report_is_what_its_rows_say_line_by_line(exam):
+    published = (exam / "exam.md").read_text()
+    (command,) = re.findall(r"```sh\n(.*)\n```", published)
+    found = render(summarise(read_rows(exam / "exam.csv"), Terms(0.08, "tamiyo-small")), command, {})
+    assert found["exam.md"].splitlines() == published.splitlines()
+
+
+def test_the_files_and_a_picture_of_every_plane_are_written_and_parse(plain):
+    directory, files = plain
     assert list(files) == [*FILES, "toy-parameters.png", "toy-training-flops.png"]
     assert all(files[name].startswith(b"\x89PNG") for name in files if name.endswith(".png"))
-    assert read_rows(tmp_path / "new" / "exam" / "exam.csv") == rows
-    (count,) = duckdb.connect().read_parquet(str(tmp_path / "new" / "exam" / "exam.parquet")).count("*").fetchall()
+    assert read_rows(directory / "exam.csv") == tiny_exam()
+    (count,) = duckdb.connect().read_parquet(str(directory / "exam.parquet")).count("*").fetchall()
     assert count == (12,)
     page = Page(files["exam.html"].decode())
-    assert page.tags.count("h1") == 1
-    assert page.tags.count("table") == 2
-    assert page.tags.count("img") == 2
+    assert [page.tags.count(tag) for tag in ("h1", "table", "img")] == [1, 2, 2]
 
 
-def test_tasks_of_the_same_name_have_pictures_of_their_own(tmp_path):
-    rows = [replace(row, task=task) for task in ("a/toy.toml", "b/toy.toml") for row in tiny_exam()]
-    pictures = [name for name in report_on(rows, tmp_path) if name.endswith(".png")]
-    assert sorted(pictures) == [
-        "toy-parameters-2.png", "toy-parameters.png", "toy-training-flops-2.png", "toy-training-flops.png",
-    ]  # fmt: skip
-
-
-def test_markdown_is_the_golden_one(tmp_path):
-    """ESPER_GOLDEN=1 writes it anew."""
-    found = report_on(tiny_exam(), tmp_path, command="esper exam --task toy")["exam.md"].decode()
-    if os.environ.get("ESPER_GOLDEN"):
-        GOLDEN.write_text(found)
-    assert found == GOLDEN.read_text()
-
-
-def test_a_second_report_replaces_the_first_and_says_the_same(tmp_path):
-    first = report_on(tiny_exam(), tmp_path)
-    (tmp_path / "exam.md").write_text("old")
-    second = report_on(tiny_exam(), tmp_path)
-    assert {name: first[name] for name in FILES[:3]} == {name: second[name] for name in FILES[:3]}
-
-
-def test_the_page_needs_nothing_else(tmp_path):
-    text = report_on(tiny_exam(), tmp_path)["exam.html"].decode()
+def test_the_page_needs_nothing_else(plain):
+    text = plain[1]["exam.html"].decode()
     page = Page(text)
     assert not {"script", "link", "iframe", "object", "a"} & set(page.tags)
     sources = [value for _, name, value in page.attributes if name in {"src", "srcset", "href"}]
     assert len(sources) == 2
     assert all(value.startswith("data:image/svg+xml;base64,") for value in sources)
     assert not re.search(r"https?:|//\w|@import|url\(", re.sub(r'src="data:[^"]*"', "", text))
-    assert "default-src 'none'" in text
-    assert 'name="viewport"' in text
+    assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'; img-src data:") in page.attributes
     for value in sources:
         drawing = ET.fromstring(base64.b64decode(value.partition(",")[2]))
         links = [link for each in drawing.iter() for name, link in each.attrib.items() if name.endswith("href")]
         assert all(link.startswith("#") for link in links)
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    return Page(report_on(tiny_exam(), tmp_path_factory.mktemp("plain"))["exam.html"].decode())
+def test_a_second_report_replaces_the_first_and_says_the_same(plain):
+    directory, files = plain
+    (directory / "exam.md").write_text("old")
+    second = report_on(tiny_exam(), directory)
+    assert all(files[name] == second[name] for name in files if name != "exam.parquet")
 
 
+@pytest.mark.usefixtures("_no_matplotlib")
 @pytest.mark.parametrize("name", HOSTILE)
-def test_nothing_that_was_given_becomes_markup(tmp_path, plain, name):
+def test_nothing_that_was_given_becomes_markup(tmp_path, name):
+    plain = Page(report_on(tiny_exam(), tmp_path / "plain")["exam.html"].decode())
     rows = [replace(row, policy=name if row.policy == "learned" else row.policy, task=name) for row in tiny_exam()]
-    files = report_on(rows, tmp_path, reference=name, command=name)
+    files = report_on(rows, tmp_path / "hostile", replace(TERMS, reference=name), command=name)
     page = Page(files["exam.html"].decode())
     assert page.tags == plain.tags
     assert page.text.count(name) == plain.text.count("learned") + plain.text.count("toy") + 1
-    assert read_rows(tmp_path / "exam.csv") == rows
+    assert read_rows(tmp_path / "hostile" / "exam.csv") == rows
     lines = files["exam.md"].decode().splitlines()
     assert f"# Exam: {escape(name)}" in lines
     tables = [re.sub(r"\\.", "", line) for line in lines if line.startswith("|")]
@@ -154,139 +145,115 @@ def test_nothing_that_was_given_becomes_markup(tmp_path, plain, name):
     assert not any(re.search(r"[<`~$]", line) for line in tables)
 
 
-def test_a_command_cannot_leave_its_block(tmp_path):
-    text = report_on(tiny_exam(), tmp_path, command="esper exam\n```\n# free")["exam.md"].decode()
+def test_hostile_names_can_be_drawn():
+    rows = made_rows(**{name: [0.1, 0.2] for name in HOSTILE})
+    summary = summarise(rows, replace(TERMS, reference=HOSTILE[0]))
+    drawn = Plane("parameters", summary.tasks[0], rows, summary.terms.reference).draw("svg")
+    assert ET.fromstring(drawn).tag.endswith("svg")
+
+
+def test_a_command_cannot_leave_its_block():
+    text = render(summarise(tiny_exam(), TERMS), "esper exam\n```\n# free", {})["exam.md"]
     assert "````sh\nesper exam\n```\n# free\n````\n" in text
 
 
 @pytest.mark.usefixtures("_no_matplotlib")
 def test_without_matplotlib_the_page_says_why_it_has_no_figures(tmp_path):
-    page = Page(report_on(tiny_exam(), tmp_path)["exam.html"].decode())
+    files = report_on(tiny_exam(), tmp_path)
+    page = Page(files["exam.html"].decode())
+    assert list(files) == FILES
     assert "img" not in page.tags
     assert "no figures, because matplotlib is not installed" in page.text
-    assert "on the front are none and learned" in page.text
 
 
-def test_fronts_name_who_is_on_them_and_who_is_behind_whom():
-    text = markdown_of(tiny_exam())
-    assert "Accuracy against parameters: on the front are none and learned; behind learned is heuristic." in text
-    alone = markdown_of(made_rows(learned=[0.5, 0.6]), control=None)
-    assert "Accuracy against training FLOPs: on the front is learned." in alone
-    assert "minus every other policy" not in alone
-    assert "Control without growth: none was played." in alone
+def test_a_policy_alone_is_compared_with_nobody():
+    text = markdown_of(made_rows(learned=[0.5, 0.6]))
+    assert "minus every other policy" not in text
+    assert "1 policy on 2 seeds (0 to 1), host of 100 parameters." in text
 
 
 def test_one_seed_is_said_and_has_no_intervals():
     text = markdown_of([row for row in tiny_exam() if row.seed == 0])
     assert "There is one seed only" in text
     assert (
-        f"| **learned** | 80.0 | 80.0 | 69.0 | {times(3)} | 300 | +350.00 | {times(3)} | 600 | 40.0 | 0 | 1.5 |" in text
+        f"| **learned** | 80.0 | 80.0 | 69.0 | {TIMES}3.00 | 300 | +350.00 | {TIMES}3.00 | 600 | 40.0 | 0 | 1.5 |"
+        in text
     )
     assert "| heuristic | +30.00 | 100 [21, 100] | +32.88 | 100 [21, 100] |" in text
 
 
 def test_few_seeds_are_said_and_many_are_not():
     assert "fewer than 20 seeds" in markdown_of(tiny_exam())
-    many = made_rows(learned=[0.5, 0.6] * 10, none=[0.1] * 20)
-    assert "fewer than 20 seeds" not in markdown_of(many)
+    assert "fewer than 20 seeds" not in markdown_of(made_rows(learned=[0.5, 0.6] * 10, none=[0.1] * 20))
 
 
 def test_several_tasks_have_a_section_each_and_one_together():
     rows = tiny_exam("toy") + tiny_exam("game") + [made_row("extra", seed, 0.3, "game") for seed in range(4)]
     text = markdown_of(rows)
-    assert re.findall("^## (.*)", text, flags=re.MULTILINE) == [
-        "toy",
-        "game",
-        "All tasks together",
-        "How to read this",
-    ]
+    titles = re.findall("^## (.*)", text, flags=re.MULTILINE)
+    assert titles == ["toy", "game", "All tasks together", "How to read this"]
     together = text.partition("## All tasks together")[2]
-    assert "3 policies played on every task" in together
+    assert "3 policies on 4 seeds" in together
     assert "extra" not in together
+    assert "| policy | accuracy % | normalised IQM % | score | growth |" in together
+    assert re.search(r"\| \*\*learned\*\* \| 82\.0 \[.*\] \| 100\.0 \[.*\] \| 71\.0", together)
     assert "| none | **+69.00** [+6" in together
+    assert "Normalised IQM is over accuracies on a scale that the tasks share" in text
+    assert "Normalised" not in markdown_of(tiny_exam())
 
 
-def test_a_task_without_the_control_leaves_open_what_it_would_be_divided_by():
-    rows = [row for row in tiny_exam() if row.policy != "none"]
-    text = markdown_of(rows)
-    assert f"{times(3)} | 300 | {ABSENT} | {ABSENT} | 600 |" in text
+def test_without_a_control_what_it_would_be_divided_by_is_left_open():
+    both = [row for task in ("toy", "game") for row in tiny_exam(task) if row.policy != "none"]
+    text = markdown_of(both)
+    assert f"{TIMES}3.00 | 300 | {ABSENT} | {ABSENT} | 600 |" in text
+    assert re.search(
+        rf"\| \*\*learned\*\* \| 82\.0 \[.*\] \| {ABSENT} \| 71\.0", text.partition("## All tasks together")[2]
+    )
 
 
-@pytest.mark.usefixtures("_no_matplotlib")
-def test_another_control_can_be_named(tmp_path):
-    rows = [replace(row, policy="still" if row.policy == "none" else row.policy) for row in tiny_exam()]
-    assert f"| {ABSENT} | {times(1)} |" in report_on(rows, tmp_path, control="still")["exam.md"].decode()
-    with pytest.raises(PolicyNotPlayed, match=r"no row is of the control policy 'stil'; did you mean 'still'\?"):
-        report_on(rows, tmp_path, control="stil")
+def test_the_report_says_what_was_kept_most_often():
+    kept = ["block0 conv", "block0 conv", "block0 conv, block1 norm", ""]
+    rows = [made_row("learned", seed, 0.9, kept=each) for seed, each in enumerate(kept)]
+    lines = markdown_of([*rows, *(made_row("none", seed, 0.5, parameters=100) for seed in range(4))]).splitlines()
+    assert "| learned | 1.00 | block0 conv: 2 seeds; block0 conv, block1 norm: 1 seed; nothing: 1 seed |" in lines
+    assert not any("nothing: 4 seeds" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("rows", "error", "message"),
-    [
-        ([], BadExam, "there are no rows"),
-        (tiny_exam()[:-1], UnmatchedPairs, "seed 3 of task 'toy', which 'none' has and 'learned' lacks"),
-        ([*tiny_exam(), tiny_exam()[0]], BadExam, "'none' has 2 rows for seed 0 of task 'toy'"),
-        (
-            tiny_exam()[:8],
-            PolicyNotPlayed,
-            "no row of task 'toy' is of the reference policy 'learned'; known: none, heur",
-        ),
-        (
-            [*tiny_exam(), made_row("none", 9, 0.5, "game")],
-            PolicyNotPlayed,
-            "no row of task 'game' is of the reference",
-        ),
-        ([made_row(accuracy=1.5)], BadExam, "'accuracy' must be from 0 to 1"),
-    ],
-)
-def test_rows_that_are_refused_leave_no_file(tmp_path, rows, error, message):
-    with pytest.raises(error, match=message):
-        report_on(rows, tmp_path / "exam")
+def test_rows_that_are_refused_leave_no_file(tmp_path):
+    with pytest.raises(BadExam, match="there are no rows"):
+        report_on([], tmp_path / "exam")
     assert not (tmp_path / "exam").exists()
 
 
-def test_a_rent_that_is_no_number_is_refused(tmp_path):
-    with pytest.raises(BadExam, match="the rent must be finite, and is nan"):
-        write_report(tiny_exam(), tmp_path, rent=float("nan"), reference="learned", command="")
-
-
 @pytest.mark.usefixtures("_no_matplotlib")
-@pytest.mark.parametrize("name", FILES)
-def test_what_cannot_be_written_is_said_and_leaves_no_parts(tmp_path, name):
-    (tmp_path / name / "in the way").mkdir(parents=True)
-    with pytest.raises(Unwritable, match=r"the report cannot be written to .*; give another directory"):
-        report_on(tiny_exam(), tmp_path)
-    assert not list(tmp_path.glob(".*"))
+def test_what_cannot_be_written_is_said_and_leaves_no_parts(tmp_path):
+    for name in FILES:
+        (tmp_path / name / name / "in the way").mkdir(parents=True)
+        with pytest.raises(Unwritable, match=r"cannot be written \(.*\)"):
+            report_on(tiny_exam(), tmp_path / name)
+        assert not list((tmp_path / name).glob(".*"))
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(Unwritable, match=r"file cannot be written \(File exists\); give an --out that is a directory"):
+        report_on(tiny_exam(), tmp_path / "file")
 
 
-@pytest.mark.usefixtures("_no_matplotlib")
-def test_a_file_in_place_of_the_directory_is_said(tmp_path):
-    (tmp_path / "exam").write_text("mine")
-    with pytest.raises(Unwritable, match="the report cannot be written to"):
-        report_on(tiny_exam(), tmp_path / "exam")
-    assert (tmp_path / "exam").read_text() == "mine"
-
-
-@pytest.mark.parametrize("flops", [[0.0] * 4, [0.0, 1e3, 1e6, 1e15], [7.0] * 4, [100.0, 101.0, 102.0, 103.0]])
-def test_any_cost_can_be_drawn(flops):
-    rows = [made_row("learned", seed, 0.5, training_flops=each) for seed, each in enumerate(flops)]
-    found = find(rows, Terms(0.1, "learned", None, Bootstrap(resamples=99)), "")
-    for plane in found.sections[0].planes:
-        assert ET.fromstring(draw_plane(plane)).tag.endswith("svg")
+def test_any_cost_can_be_drawn():
+    for flops in ([0.0] * 4, [0.0, 1e3, 1e6, 1e15], [7.0] * 4, [100.0, 101.0, 102.0, 103.0]):
+        rows = [made_row("learned", seed, 0.5, training_flops=each) for seed, each in enumerate(flops)]
+        summary = summarise(rows, TERMS)
+        assert (
+            ET.fromstring(Plane("training_flops", summary.tasks[0], rows, summary.terms.reference).draw("svg"))
+            is not None
+        )
 
 
 def test_more_policies_than_colours_can_be_drawn():
     rows = made_rows(**{f"policy {index}": [0.1, index / 40] for index in range(30)})
-    plane = find(rows, Terms(0.1, "policy 3", None, Bootstrap(resamples=99)), "").sections[0].planes[0]
-    assert draw_plane(plane, "png").startswith(b"\x89PNG")
+    summary = summarise(rows, replace(TERMS, reference="policy 3"))
+    assert Plane("parameters", summary.tasks[0], rows, summary.terms.reference).draw("png").startswith(b"\x89PNG")
 
 
-def test_the_report_says_what_was_kept_most_often(tmp_path):
-    kept = ["block0 conv", "block0 conv", "block0 conv, block1 norm", ""]
-    grown = [made_row("learned", seed, 0.9, kept=each) for seed, each in enumerate(kept)]
-    report_on([*grown, *(made_row("none", seed, 0.5, parameters=100) for seed in range(4))], tmp_path)
-    lines = (tmp_path / "exam.md").read_text().splitlines()
-    (line,) = [line for line in lines if "block0 conv: 2 seeds" in line]
-    assert "| 1.00 |" in line
-    assert "block0 conv, block1 norm: 1 seed; nothing: 1 seed" in line
-    assert not any("nothing: 4 seeds" in line for line in lines)
+def test_tasks_of_the_same_name_have_pictures_of_their_own(tmp_path):
+    rows = [row for task in ("a/toy.toml", "b/toy.toml") for row in made_rows(task, learned=[0.5, 0.6])]
+    names = [name for name in report_on(rows, tmp_path) if name.endswith(".png")]
+    assert names == [f"toy-{cost}{suffix}.png" for cost in ("parameters", "training-flops") for suffix in ("-2", "")]

@@ -1,8 +1,22 @@
 """Is the learned controller really better? Every policy on the same held-out seeds, with intervals."""
 
-from esper.runs.exam.exam import Exam, ExamConfig
+from esper.runs.exam.config import ExamConfig
+from esper.runs.exam.exam import Exam
 from esper.runs.exam.progress import ExamBars, ExamLines
-from esper.runs.exam.report import BadExam, read_rows, write_report
+from esper.runs.exam.report import write_report
 from esper.runs.exam.row import ExamRow
+from esper.runs.exam.rows_file import BadExam, read_rows
+from esper.runs.exam.summary import Terms, exam_summary
 
-__all__ = ["BadExam", "Exam", "ExamBars", "ExamConfig", "ExamLines", "ExamRow", "read_rows", "write_report"]
+__all__ = [
+    "BadExam",
+    "Exam",
+    "ExamBars",
+    "ExamConfig",
+    "ExamLines",
+    "ExamRow",
+    "Terms",
+    "exam_summary",
+    "read_rows",
+    "write_report",
+]

@@ -1,7 +1,6 @@
 """What a person sees of an exam while it goes on: a bar in a terminal, now and then a line elsewhere, or nothing."""
 
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -26,9 +25,7 @@ class ExamBars:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def stage(self, title: str, total: int, done: int) -> None:
@@ -52,9 +49,7 @@ class ExamLines:
     def __enter__(self) -> "ExamLines":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         pass
 
     def stage(self, title: str, total: int, done: int) -> None:

@@ -1,23 +1,31 @@
 """What an exam has measured so far, line by line as it comes: the same exam, started again, goes on from there."""
 
-import json
-import math
-from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import dacite
+import msgspec
 
-from esper.contracts import Style, Topology
+from esper.checked import BadValue, checked
 from esper.growth import Fossil
-from esper.runs.directory import Unwritable
+from esper.runs.exam.directory import unwritable
 from esper.runs.exam.row import ExamRow
-from esper.runs.exam.rows_file import BadExam, check_rows
+from esper.runs.exam.rows_file import read_bounded
 
 MAX_BYTES = 256_000_000
-ENUMS: dict[Any, Any] = {Style: lambda name: Style[name], Topology: Topology}
-"""How values of enumerations are read."""
+
+
+class RowLine(msgspec.Struct):
+    """A row, and the architecture that the episode left."""
+
+    row: ExamRow
+    fossils: list[dict[str, Any]]
+
+
+class TrialLine(msgspec.Struct):
+    """What a schedule was worth on a seed of a task."""
+
+    trial: tuple[str, str, int]
+    worth: float
 
 
 class ExamResults:
@@ -27,61 +35,41 @@ class ExamResults:
         self._path = path
         self.rows: dict[tuple[str, str, int], tuple[ExamRow, tuple[Fossil, ...]]] = {}
         self.trials: dict[tuple[str, str, int], float] = {}
-        for number, line in enumerate(_whole_lines(path), start=1):
-            self._take(number, line)
+        self.left_out = 0
+        """Lines that cannot be read, the last one perhaps because a crash cut it short."""
+        text = read_bounded(path, MAX_BYTES) if path.exists() else b""
+        self._is_torn = bool(text) and not text.endswith(b"\n")
+        for line in text.splitlines():
+            try:
+                self._take(line)
+            except (msgspec.DecodeError, BadValue, TypeError, RecursionError):
+                self.left_out += 1
 
     def add_row(self, row: ExamRow, fossils: tuple[Fossil, ...]) -> None:
         """Keep a row."""
-        self._append({"row": asdict(row), "fossils": [_plain(fossil) for fossil in fossils]})
+        plain = [{**vars(each), "style": each.style.name} for each in fossils]
+        self._append(RowLine(row, plain))
         self.rows[row.task, row.policy, row.seed] = row, fossils
 
     def add_trial(self, task: str, policy: str, seed: int, worth: float) -> None:
         """Keep what a schedule was worth on a seed."""
-        self._append({"trial": [task, policy, seed], "worth": worth})
+        self._append(TrialLine((task, policy, seed), worth))
         self.trials[task, policy, seed] = worth
 
-    def _append(self, record: dict[str, Any]) -> None:
+    def _take(self, line: bytes) -> None:
+        record = msgspec.json.decode(line)
+        if "trial" in record:
+            trial = msgspec.convert(record, TrialLine)
+            self.trials[trial.trial] = trial.worth
+            return
+        found = msgspec.convert(record, RowLine)
+        fossils = tuple(checked(Fossil, each) for each in found.fossils)
+        self.rows[found.row.task, found.row.policy, found.row.seed] = found.row, fossils
+
+    def _append(self, line: RowLine | TrialLine) -> None:
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+            with self._path.open("ab") as file:
+                file.write((b"\n" if self._is_torn else b"") + msgspec.json.encode(line) + b"\n")
+            self._is_torn = False
         except OSError as error:
-            raise Unwritable(f"{self._path} cannot be written ({error.strerror}); make room and start again") from error
-
-    def _take(self, number: int, line: str) -> None:
-        try:
-            record = json.loads(line)
-            if "trial" in record:
-                task, policy, seed = record["trial"]
-                worth = float(record["worth"])
-                if not math.isfinite(worth):
-                    raise ValueError(f"a trial is worth {worth}")
-                self.trials[str(task), str(policy), int(seed)] = worth
-                return
-            row = dacite.from_dict(ExamRow, record["row"], dacite.Config(strict=True))
-            check_rows([row])
-            config = dacite.Config(type_hooks=ENUMS, strict=True)
-            fossils = tuple(dacite.from_dict(Fossil, each, config) for each in record["fossils"])
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, dacite.DaciteError, BadExam) as error:
-            raise BadExam(f"{self._path}, line {number}: {error}; remove the file to start anew") from None
-        self.rows[row.task, row.policy, row.seed] = row, fossils
-
-
-def _whole_lines(path: Path) -> Iterator[str]:
-    """All lines; a last one that was cut short by a crash is cut off the file as well."""
-    if not path.exists():
-        return
-    if path.stat().st_size > MAX_BYTES:
-        raise BadExam(f"{path} has more than {MAX_BYTES:,} bytes, which no exam writes; remove it to start anew")
-    text = path.read_bytes()
-    whole = text.rfind(b"\n") + 1
-    if whole < len(text):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-    try:
-        yield from text[:whole].decode().splitlines()
-    except UnicodeDecodeError:
-        raise BadExam(f"{path} is not text; remove it to start anew") from None
-
-
-def _plain(fossil: Fossil) -> dict[str, Any]:
-    return {**asdict(fossil), "style": fossil.style.name, "topology": fossil.topology.value}
+            raise unwritable(self._path, error) from error

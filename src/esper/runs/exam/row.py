@@ -1,32 +1,46 @@
 """One policy on one seed: what an exam is made of."""
 
 import math
+import sys
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+LARGEST = 2**63 - 1
+"""What an integer of a Parquet file can hold."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=4_096, pattern=r"\A[^\ud800-\udfff]*\Z")]
+"""As long as a path can be, of characters that UTF-8 can hold."""
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Size = Annotated[int, Meta(ge=1, le=LARGEST)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Amount = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 
 
 @dataclass(frozen=True)
 class ExamRow:
     """The end of one episode, and what it took to get there. Accuracies are fractions."""
 
-    task: str
-    policy: str
+    task: Name
+    policy: Name
     """As it is called in the report."""
-    seed: int
-    accuracy: float
+    seed: Count
+    accuracy: Fraction
     """On the test split, at the end."""
-    evaluation_accuracy: float
+    evaluation_accuracy: Fraction
     """On the evaluation split, at the end."""
-    area: float
+    area: Fraction
     """Mean evaluation accuracy over all epochs."""
-    host_parameters: int
-    parameters: int
+    host_parameters: Size
+    parameters: Size
     """Of everything at the end, host included."""
-    training_flops: float
+    training_flops: Amount
     """Of all forward and backward passes of the host's training, shadow passes included."""
-    inference_flops: float
+    inference_flops: Amount
     """Of one input at the end."""
-    rollbacks: int
-    seconds: float
+    rollbacks: Count
+    seconds: Amount
     kept: str = ""
     """What grew and was kept, as in 'block0 conv_heavy, block2 norm'."""
 

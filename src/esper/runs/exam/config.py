@@ -1,0 +1,138 @@
+"""What is examined, on what, and where it runs; found out to be possible before anything is played."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from esper.contracts import EsperError, nearest
+from esper.environment import DEFAULT_TASK, Compute, find_task
+from esper.rewards import Mode, RewardConfig
+from esper.runs.exam.examiner import Control
+from esper.runs.exam.search import rungs
+from esper.runs.exam.static import widened
+from esper.runs.exam.summary import Terms
+from esper.runs.player import Game
+from esper.runs.policies import SCHEDULE, file_of, find_policy
+from esper.runs.seeds import EXAM_SEEDS
+
+SEARCH = "search:"
+LEARNED = "tamiyo-small"
+
+
+class InvalidExam(EsperError):
+    """An exam that cannot be held as it was asked for."""
+
+
+@dataclass(frozen=True)
+class ExamConfig:
+    """What is examined, on what, and where it runs."""
+
+    task: tuple[str, ...] = (DEFAULT_TASK,)
+    """Task names or .toml files."""
+    policy: tuple[str, ...] = ("none", "random", "heuristic", LEARNED, f"scratch:{LEARNED}", f"widened:{LEARNED}")
+    """none, random, heuristic, schedule:FILE, a shipped controller, a run or a checkpoint; sampled:CONTROLLER draws its
+    actions; search:K is the best schedule that K host trainings find; scratch:POLICY is that policy's final topology
+    trained from scratch, widened:POLICY the host widened to its parameters."""
+    seeds: int = 50
+    """Episodes of every policy."""
+    first_seed: int = 0
+    """The first of them."""
+    rent: float = 0.08
+    """Accuracy that growing by a factor e must bring to pay: the score is accuracy minus that."""
+    reference: str = ""
+    """The policy that is compared with all others; by default the first that is read from a checkpoint."""
+    backend: Literal["serial", "process", "ray"] = "process"
+    """Where episodes are played. All give the same results."""
+    workers: int = 0
+    """Episodes played at the same time; 0 for one per core."""
+    ray_address: str = ""
+    """Of a running ray cluster; empty starts ray on this machine."""
+    timeout: float = 600.0
+    """Seconds after which a worker that does not answer is replaced."""
+    device: str = "cpu"
+    """Where hosts train: cpu, cuda, mps."""
+    data_dir: str = ""
+    """Where data sets lie that are not part of this package; empty for the usual cache."""
+
+    def check(self) -> None:
+        """Find everything that could go wrong only later. Loads the data."""
+        if not self.task or not self.policy:
+            raise InvalidExam("an exam needs at least one --task and one --policy")
+        for what, names in (("task", self.task), ("policy", self.policy)):
+            for name in names:
+                if names.count(name) > 1:
+                    raise InvalidExam(f"--{what} names '{name}' {names.count(name)} times; name it once")
+        if self.seeds < 1 or self.first_seed < 0 or self.first_seed + self.seeds > len(EXAM_SEEDS):
+            raise InvalidExam(
+                f"seeds {self.first_seed} to {self.first_seed + self.seeds - 1} are not held out from training; "
+                f"give --first-seed and --seeds within 0 to {EXAM_SEEDS[-1]}"
+            )
+        if not 1.0 <= self.timeout <= 1e6:
+            raise InvalidExam(f"timeout = {self.timeout:g}; give a number of seconds from 1 to 1,000,000")
+        Compute(device=self.device)
+        for name in self.task:
+            task = find_task(name)
+            RewardConfig.at_rent(self.rent, task.classes)
+            task.load(Path(self.data_dir) if self.data_dir else None)
+        for name in self.policy:
+            self._check_policy(name)
+        if self.reference and self.reference not in self.policy:
+            raise InvalidExam(f"--reference '{self.reference}' sits no exam; {nearest(self.reference, self.policy)}")
+
+    def _check_policy(self, name: str) -> None:
+        control, model = control_of(name)
+        if control is not None:
+            if model not in self.policy or control_of(model)[0] is not None:
+                grown = [each for each in self.policy if control_of(each)[0] is None]
+                raise InvalidExam(f"'{name}' needs '{model}' in the same exam; {nearest(model, grown)}")
+            if control is Control.WIDENED:
+                for task in self.task:
+                    widened(find_task(task), 1)
+        elif name.startswith(SEARCH):
+            rungs(budget_of(name))
+        else:
+            find_policy(name)
+
+    def seed_range(self) -> range:
+        """The held-out seeds."""
+        return EXAM_SEEDS[self.first_seed : self.first_seed + self.seeds]
+
+    def compared(self) -> str:
+        """The policy that is compared with all others."""
+        learned = (each for each in self.policy if _is_controller(each))
+        return self.reference or next(learned, self.policy[-1])
+
+    def terms(self) -> Terms:
+        """What the policies are judged by."""
+        return Terms(self.rent, self.compared())
+
+    def game(self) -> Game:
+        """The rules of all episodes; no twin is needed, because no growth is one of the policies."""
+        return Game(reward=Mode.SOLO, rent=self.rent, device=self.device, data_dir=self.data_dir or None, record=False)
+
+    def command(self) -> str:
+        """The command that holds this exam."""
+        numbers = ["--seeds", self.seeds, "--first-seed", self.first_seed, "--rent", self.rent]
+        words = ["esper", "exam", "--task", *self.task, "--policy", *self.policy, *map(str, numbers)]
+        return shlex.join([*words, "--reference", self.reference] if self.reference else words)
+
+
+def _is_controller(name: str) -> bool:
+    return not name.startswith((SCHEDULE, SEARCH)) and control_of(name)[0] is None and file_of(name) is not None
+
+
+def control_of(name: str) -> tuple[Control | None, str]:
+    """Which control a policy's name stands for, and of which other policy."""
+    for control in Control:
+        if name.startswith(f"{control}:"):
+            return control, name.removeprefix(f"{control}:")
+    return None, name
+
+
+def budget_of(name: str) -> int:
+    """How many host trainings `search:K` may cost."""
+    text = name.removeprefix(SEARCH)
+    if not text.isdecimal() or len(text) > 9 or text != str(int(text)):
+        raise InvalidExam(f"'{name}' names no number of host trainings; write {SEARCH}500")
+    return int(text)

@@ -1,0 +1,73 @@
+"""What decides the results of an exam beside tasks, policies and seeds: all rows of a directory share it."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+import esper
+from esper.environment import Splits, find_task
+from esper.runs.exam.config import ExamConfig
+from esper.runs.policies import file_of
+
+FORMAT = 2
+
+
+@dataclass(frozen=True)
+class ExamIdentity:
+    """What is written to `exam.json`."""
+
+    format: int
+    rent: float
+    device: str
+    esper: str
+    torch: str
+    files: dict[str, str]
+    """SHA-256 of the file behind a policy or a task."""
+    data: dict[str, str]
+    """SHA-256 of the splits of a task: where they lie does not matter."""
+
+    @classmethod
+    def of(cls, config: ExamConfig) -> "ExamIdentity":
+        """As it is here and now. Loads the data."""
+        files = {name: file_of(name) for name in config.policy}
+        files |= {name: Path(name) for name in config.task if name.lower().endswith(".toml")}
+        where = Path(config.data_dir) if config.data_dir else None
+        return cls(
+            format=FORMAT,
+            rent=config.rent,
+            device=config.device,
+            esper=esper.__version__,
+            torch=str(torch.__version__),
+            files={name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items() if file},
+            data={name: fingerprint(find_task(name).load(where)) for name in config.task},
+        )
+
+    def changes(self, now: "ExamIdentity") -> Iterator[str]:
+        """What keeps rows of then and now apart, in words."""
+        for name, words in {"rent": "at rent", "device": "on", "esper": "with esper", "torch": "with torch"}.items():
+            before, after = getattr(self, name), getattr(now, name)
+            if before != after:
+                yield f"was held {words} {before}, now {after}"
+        yield from (f"knows '{name}' with other contents" for name in _changed(self.files, now.files))
+        yield from (f"knows task '{name}' with other data" for name in _changed(self.data, now.data))
+
+    def joined(self, now: "ExamIdentity") -> "ExamIdentity":
+        """With the tasks and policies of both."""
+        return replace(self, files={**self.files, **now.files}, data={**self.data, **now.data})
+
+
+def _changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    return [name for name in now if before.get(name, now[name]) != now[name]]
+
+
+def fingerprint(splits: Splits) -> str:
+    """SHA-256 of all tensors with their shapes."""
+    found = hashlib.sha256()
+    for split in (splits.train, splits.evaluation, splits.test):
+        for tensor in (split.x, split.y):
+            found.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+            found.update(tensor.contiguous().numpy().data)
+    return found.hexdigest()

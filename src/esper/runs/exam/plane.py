@@ -1,0 +1,152 @@
+"""Accuracy against a cost as a picture: a dot per seed, means with intervals, and the front."""
+
+import io
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Literal
+
+from esper.runs.exam.row import ExamRow
+from esper.runs.exam.statistics import Estimate, rows_of
+from esper.runs.exam.summary import CONTROL, PolicySummary, Section
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COSTS = {"parameters": "parameters", "training_flops": "training FLOPs"}
+"""Fields of a row, and what they are called."""
+REFERENCE_LOOK, CONTROL_LOOK = ("#c8102e", "o"), ("#1a1a1a", "s")
+OTHERS = ("#0072b2", "#e69f00", "#009e73", "#8e44ad", "#56b4e9", "#8c564b", "#d55e9e", "#7f7f7f")
+MARKERS = ("^", "D", "v", "P", "h", "<", "X", ">", "p")
+"""Colours that stay apart for the colour-blind; there are more markers than colours, so pairs repeat late."""
+STYLE: dict[Any, Any] = {
+    "font.size": 12,
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
+    "text.parse_math": False,  # a policy's name may hold dollars
+    "text.usetex": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "esper exam",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#777777",
+    "axes.labelcolor": "#222222",
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+}
+EDGE: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.9}
+LABEL_LENGTH = 30
+NARROW = 4.0
+"""A log axis that spans less than this factor is ticked like a plain one."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The policies of a task in a plane: their accuracy against one of `COSTS`."""
+
+    cost: str
+    section: Section
+    rows: Sequence[ExamRow]
+    """Of any tasks."""
+    reference: str
+
+    @property
+    def label(self) -> str:
+        return COSTS[self.cost]
+
+    @property
+    def title(self) -> str:
+        return f"Accuracy against {self.label}"
+
+    def draw(self, kind: Literal["svg", "png"]) -> bytes | None:
+        """An image file, the same bytes for the same plane; None if matplotlib is not installed."""
+        try:
+            import matplotlib as mpl  # an extra: exams do without it
+            from matplotlib.figure import Figure
+        except ImportError:
+            return None
+        file = io.BytesIO()
+        with mpl.rc_context(STYLE), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names may be in any script
+            rows_of_legend = (len(self.section.policies) + 2) // 2
+            figure = Figure(figsize=(5.6, 4.3 + 0.27 * rows_of_legend), layout="constrained")
+            axes = figure.add_subplot()
+            self._draw_on(axes)
+            figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=11, handletextpad=0.3)
+            figure.savefig(file, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
+        return file.getvalue()
+
+    def _draw_on(self, axes: "Axes") -> None:
+        looks = zip(cycle(OTHERS), cycle(MARKERS), strict=False)
+        special = {CONTROL: CONTROL_LOOK, self.reference: REFERENCE_LOOK}
+        for each in self.section.policies:
+            self._draw_policy(axes, each, *(special.get(each.policy) or next(looks)))
+        self._draw_front(axes)
+        self._scale(axes)
+        axes.set_xlabel(f"{self.label} (log scale)" if axes.get_xscale() == "log" else self.label)
+        axes.set_ylabel("test accuracy (%)")
+        axes.grid(color="#e6e6e6", linewidth=0.8)
+        axes.set_axisbelow(True)
+
+    def _own(self, policy: str) -> list[ExamRow]:
+        return rows_of([row for row in self.rows if row.task == self.section.title], policy)
+
+    def _mean(self, each: PolicySummary) -> Estimate:
+        """Of the cost."""
+        return each.parameters if self.cost == "parameters" else each.training_flops
+
+    def _draw_policy(self, axes: "Axes", each: PolicySummary, colour: str, marker: str) -> None:
+        own, is_reference, cost = self._own(each.policy), each.policy == self.reference, self._mean(each)
+        costs, accuracies = [getattr(row, self.cost) for row in own], [100 * row.accuracy for row in own]
+        axes.scatter(costs, accuracies, s=13, marker=marker, color=colour, alpha=0.33, linewidths=0, zorder=2)
+        mean, order = (cost.value, 100 * each.accuracy.value), 6 if is_reference else 4
+        arms: dict[str, Any] = {"xerr": _arms(cost, 1), "yerr": _arms(each.accuracy, 100)}
+        axes.errorbar(*mean, **arms, fmt="none", ecolor=colour, elinewidth=2, capsize=3, zorder=order)
+        size = 12.5 if is_reference else 10.5
+        axes.plot(*mean, marker, color=colour, markersize=size, label=_label(each.policy), zorder=order + 1, **EDGE)
+
+    def _draw_front(self, axes: "Axes") -> None:
+        """A staircase: the best accuracy, on average, at no more than a cost. It goes on to the right edge."""
+        front: list[tuple[float, float]] = []
+        means = ((self._mean(each).value, 100 * each.accuracy.value) for each in self.section.policies)
+        for cost, accuracy in sorted(means, key=lambda mean: (mean[0], -mean[1])):
+            if not front or accuracy > front[-1][1]:
+                front.append((cost, accuracy))
+        costs, accuracies = zip(*front, (10 * max(self._costs()), front[-1][1]), strict=True)
+        style: dict[str, Any] = {"color": "#555555", "linewidth": 1.4, "linestyle": (0, (4, 2)), "zorder": 3}
+        axes.step(costs, accuracies, where="post", label="front of the means", **style)
+
+    def _costs(self) -> list[float]:
+        """All that must fit on the axis."""
+        means = [self._mean(each) for each in self.section.policies]
+        seeds = [float(getattr(row, self.cost)) for each in self.section.policies for row in self._own(each.policy)]
+        return [*seeds, *(end for mean in means for end in (mean.low, mean.high))]
+
+    def _scale(self, axes: "Axes") -> None:
+        """A log axis with ticks that read as numbers; a plain one if something costs nothing."""
+        from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
+
+        low, high = min(self._costs()), max(self._costs())
+        if low <= 0:
+            axes.set_xlim(left=-0.05 * (high or 1), right=1.05 * (high or 1))
+        else:
+            room = max((high / low) ** 0.07, 1.03)
+            axes.set_xscale("log")
+            axes.set_xlim(low / room, high * room)
+            is_narrow = high / low < NARROW
+            axes.xaxis.set_major_locator(MaxNLocator(5) if is_narrow else LogLocator(subs=(1, 2, 5), numticks=99))
+            axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(EngFormatter())
+
+
+def _arms(number: Estimate, scale: float) -> list[list[float]]:
+    """How far the interval goes down and up."""
+    return [[max(0.0, scale * (number.value - number.low))], [max(0.0, scale * (number.high - number.value))]]
+
+
+def _label(policy: str) -> str:
+    """A name that fits a legend. The middle of a long one is left out: the ends of paths tell more."""
+    name = "".join(each if each.isprintable() else " " for each in policy)
+    if len(name) > LABEL_LENGTH:
+        name = f"{name[: LABEL_LENGTH // 2 - 1]}…{name[-LABEL_LENGTH // 2 :]}"
+    return f" {name}" if name.startswith("_") else name  # matplotlib leaves out labels that start with a low line

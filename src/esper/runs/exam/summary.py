@@ -1,0 +1,213 @@
+"""What an exam found: every policy of every task with intervals, and one of them against all others."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from esper.contracts import nearest
+from esper.runs.exam.row import ExamRow
+from esper.runs.exam.rows_file import BadExam, check_rows
+from esper.runs.exam.statistics import (
+    Bootstrap,
+    Estimate,
+    PolicyNotPlayed,
+    Statistic,
+    estimate,
+    interquartile_mean,
+    pairs_of,
+    rows_of,
+    share_above_zero,
+)
+
+CONTROL = "none"
+"""The policy without growth."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the policies are judged by: the rent, and who is compared with all others."""
+
+    rent: float
+    reference: str
+    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+
+
+@dataclass(frozen=True)
+class PolicySummary:
+    """One policy on one task, or on all of them; numbers without an interval are plain means."""
+
+    policy: str
+    accuracy: Estimate
+    iqm: Estimate | None
+    """The interquartile mean of accuracies; of all tasks together, of normalised ones."""
+    score: Estimate
+    growth: float
+    parameters: Estimate
+    points_per_thousand: float | None
+    """Accuracy points over the control, per thousand parameters more than it has; None without any more."""
+    training_flops: Estimate
+    relative_training_flops: float | None
+    """Times those of the control."""
+    inference_flops: float
+    area: float
+    rollbacks: int
+    """Of all seeds together."""
+    seconds: float
+    kept: dict[str, int]
+    """On how many seeds each architecture was left, the commonest first."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The reference minus another policy on the same seeds, and how often it is better."""
+
+    against: str
+    accuracy: Estimate
+    more_accurate: Estimate
+    score: Estimate
+    better_score: Estimate
+
+
+@dataclass(frozen=True)
+class Section:
+    """One task, or all of them together."""
+
+    title: str
+    seeds: tuple[int, ...]
+    host_parameters: int | None
+    """None if the hosts differ."""
+    policies: tuple[PolicySummary, ...]
+    differences: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True)
+class ExamSummary:
+    """Everything that a report says, as numbers."""
+
+    terms: Terms
+    tasks: tuple[Section, ...]
+    together: Section | None
+    """The policies that were played on every task, if there are several; every seed of every task counts alike."""
+
+
+def exam_summary(rows: Sequence[ExamRow], terms: Terms) -> dict[str, Any]:
+    """What `summarise` finds, as JSON takes it."""
+    return dict(msgspec.to_builtins(summarise(rows, terms)))
+
+
+def summarise(rows: Sequence[ExamRow], terms: Terms) -> ExamSummary:
+    """What the rows say, task by task, and of all tasks together if there are several.
+
+    All policies of a task must have been played on the same seeds.
+    """
+    check_rows(rows)
+    if not math.isfinite(terms.rent):
+        raise BadExam(f"the rent must be finite, and is {terms.rent!r}")
+    of_task = {task: [row for row in rows if row.task == task] for task in dict.fromkeys(row.task for row in rows)}
+    for task, own in of_task.items():
+        played = dict.fromkeys(row.policy for row in own)
+        if terms.reference not in played:
+            raise PolicyNotPlayed(
+                f"no row of task '{task}' is of the reference policy '{terms.reference}'; "
+                f"{nearest(terms.reference, played)}"
+            )
+    sections = tuple(_section(task, own, terms) for task, own in of_task.items())
+    return ExamSummary(terms, sections, _together(rows, sections, terms) if len(sections) > 1 else None)
+
+
+def _section(title: str, rows: Sequence[ExamRow], terms: Terms) -> Section:
+    policies = list(dict.fromkeys(row.policy for row in rows))
+    hosts = {row.host_parameters for row in rows}
+    return Section(
+        title=title,
+        seeds=tuple(sorted({row.seed for row in rows})),
+        host_parameters=hosts.pop() if len(hosts) == 1 else None,
+        policies=tuple(_summary(rows, policy, terms) for policy in policies),
+        differences=tuple(compare(rows, terms, other) for other in policies if other != terms.reference),
+    )
+
+
+def _together(rows: Sequence[ExamRow], sections: Sequence[Section], terms: Terms) -> Section:
+    """The policies that were played on every task, over all tasks."""
+    everywhere = set.intersection(*({each.policy for each in section.policies} for section in sections))
+    shared = [row for row in rows if row.policy in everywhere]
+    pooled = _section("All tasks together", shared, terms)
+    scaled = _normalised(shared, sections) if CONTROL in everywhere else []
+    policies = [replace(each, iqm=None) for each in pooled.policies]
+    if scaled:
+        policies = [replace(each, iqm=_iqm(rows_of(scaled, each.policy), terms)) for each in policies]
+    return replace(pooled, policies=tuple(policies))
+
+
+def _normalised(rows: Sequence[ExamRow], sections: Sequence[Section]) -> list[ExamRow]:
+    """The rows with accuracies on a scale that tasks share: 0 is the control's mean on the task, 1 the best policy's.
+
+    None are left if nobody is better than the control on a task.
+    """
+    played, scaled = {row.policy for row in rows}, []
+    for section in sections:
+        means = {each.policy: each.accuracy.value for each in section.policies if each.policy in played}
+        low, high = means[CONTROL], max(means.values())
+        if high <= low:
+            return []
+        own = (row for row in rows if row.task == section.title)
+        scaled += [replace(row, accuracy=(row.accuracy - low) / (high - low)) for row in own]
+    return scaled
+
+
+def _summary(rows: Sequence[ExamRow], policy: str, terms: Terms) -> PolicySummary:
+    own = rows_of(rows, policy)
+    pairs = pairs_of(rows, policy, CONTROL) if any(row.policy == CONTROL for row in rows) else []
+    added = sum(one.parameters - other.parameters for one, other in pairs)
+    gained = sum(one.accuracy - other.accuracy for one, other in pairs)
+    spent = _mean([other for _, other in pairs], "training_flops") if pairs else 0.0
+    return PolicySummary(
+        policy=policy,
+        accuracy=_estimate(np.mean, own, terms, lambda row: row.accuracy),
+        iqm=_iqm(own, terms),
+        score=_estimate(np.mean, own, terms, lambda row: row.score(terms.rent)),
+        growth=_mean(own, "growth"),
+        parameters=_estimate(np.mean, own, terms, lambda row: row.parameters),
+        points_per_thousand=100 * gained / (added / 1000) if added > 0 else None,
+        training_flops=_estimate(np.mean, own, terms, lambda row: row.training_flops),
+        relative_training_flops=_mean(own, "training_flops") / spent if spent > 0 else None,
+        inference_flops=_mean(own, "inference_flops"),
+        area=_mean(own, "area"),
+        rollbacks=sum(row.rollbacks for row in own),
+        seconds=_mean(own, "seconds"),
+        kept=dict(Counter(row.kept for row in own).most_common()),
+    )
+
+
+def _mean(rows: Sequence[ExamRow], name: str) -> float:
+    return float(np.mean([getattr(row, name) for row in rows]))
+
+
+def _iqm(rows: Sequence[ExamRow], terms: Terms) -> Estimate:
+    return _estimate(interquartile_mean, rows, terms, lambda row: row.accuracy)
+
+
+def _estimate(
+    statistic: Statistic, rows: Sequence[ExamRow], terms: Terms, read: Callable[[ExamRow], float]
+) -> Estimate:
+    return estimate(statistic, [read(row) for row in rows], [row.task for row in rows], terms.bootstrap)
+
+
+def compare(rows: Sequence[ExamRow], terms: Terms, other: str) -> Comparison:
+    """The reference against another policy, on every task and seed of the rows."""
+    pairs = pairs_of(rows, terms.reference, other)
+    tasks = [one.task for one, _ in pairs]
+    accuracy = [one.accuracy - two.accuracy for one, two in pairs]
+    score = [one.score(terms.rent) - two.score(terms.rent) for one, two in pairs]
+    return Comparison(
+        against=other,
+        accuracy=estimate(np.mean, accuracy, tasks, terms.bootstrap),
+        more_accurate=share_above_zero(accuracy),
+        score=estimate(np.mean, score, tasks, terms.bootstrap),
+        better_score=share_above_zero(score),
+    )

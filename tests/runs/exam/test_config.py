@@ -1,0 +1,69 @@
+"""What cannot be examined is refused before anything is played."""
+
+import re
+import shlex
+from dataclasses import replace
+
+import pytest
+import tyro
+
+from esper.contracts import EsperError
+from esper.rl import BadCheckpoint
+from esper.runs.backends import BadWorkers
+from esper.runs.exam import ExamConfig
+from esper.runs.seeds import EXAM_SEEDS
+from tests.runs.exam.exams import EVERYONE, hold
+
+BAD = [
+    ({"task": ()}, "an exam needs at least one --task and one --policy"),
+    ({"policy": ()}, "an exam needs at least one --task and one --policy"),
+    ({"task": ("digitz",)}, "no task 'digitz'; did you mean 'digits'"),
+    ({"task": ("digits", "digits")}, "--task names 'digits' 2 times; name it once"),
+    ({"policy": ("none", "none", "random")}, "--policy names 'none' 2 times; name it once"),
+    ({"seeds": 0}, "seeds 0 to -1 are not held out from training"),
+    ({"first_seed": -1}, "seeds -1 to 0 are not held out from training"),
+    ({"first_seed": len(EXAM_SEEDS) - 1}, "give --first-seed and --seeds within 0 to 499999"),
+    ({"policy": ("heuristik",)}, "no policy 'heuristik'; did you mean 'heuristic'"),
+    ({"policy": ("sampled:heuristic",)}, "no policy 'sampled:heuristic'"),
+    ({"policy": ("schedule:nowhere.toml",)}, "nowhere.toml: there is no such file"),
+    ({"policy": ("none", "scratch:heuristic")}, "'scratch:heuristic' needs 'heuristic' in the same exam; known: none"),
+    ({"policy": ("heuristic", "widened:heuristik")}, "needs 'heuristik' in the same exam; did you mean 'heuristic'"),
+    ({"policy": ("none", "scratch:none", "widened:scratch:none")}, "'widened:scratch:none' needs 'scratch:none' in"),
+    *(({"policy": (f"search:{k}",)}, f"'search:{k}' names no number of host") for k in ("", "-9", "1e3", "08", 10**9)),
+    ({"policy": ("search:7",)}, "a search with 7 host trainings finds nothing; give at least 8"),
+    ({"reference": "heuristc"}, "--reference 'heuristc' sits no exam; did you mean 'heuristic'"),
+    ({"rent": float("nan")}, "rent_weight"),
+    ({"timeout": 0.5}, "timeout = 0.5; give a number of seconds from 1 to 1,000,000"),
+    ({"device": "abacus"}, "device 'abacus' cannot be used here"),
+    ({"task": ("cifar10",), "data_dir": "/nowhere"}, "there is no directory /nowhere"),
+]
+
+
+@pytest.fixture
+def config(recorded):
+    return replace(recorded.config, policy=EVERYONE)
+
+
+def test_an_exam_that_cannot_be_held_is_refused_before_it_begins(config):
+    config.check()
+    for changed, message in BAD:
+        with pytest.raises(EsperError, match=re.escape(message)):
+            replace(config, **changed).check()
+
+
+def test_a_file_that_is_no_controller_is_refused_before_the_exam_begins(config, tmp_path):
+    (tmp_path / "bad.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(BadCheckpoint, match=r"bad\.pt cannot be read as a checkpoint"):
+        replace(config, policy=(str(tmp_path / "bad.pt"),)).check()
+
+
+def test_too_many_workers_for_one_process_are_refused(config, tmp_path):
+    with pytest.raises(BadWorkers, match="backend 'serial' has one worker, not 2"):
+        hold(replace(config, workers=2), tmp_path / "exam")
+
+
+def test_the_command_of_an_exam_holds_the_same_exam(config):
+    config = replace(config, policy=("none", "schedule:my 'own' file.toml"), first_seed=3, rent=0.1, reference="none")
+    program, command, *words = shlex.split(config.command())
+    assert (program, command) == ("esper", "exam")
+    assert replace(tyro.cli(ExamConfig, args=words), backend=config.backend) == config
