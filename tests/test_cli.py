@@ -286,19 +286,6 @@ def test_a_training_that_is_asked_to_stop_finishes_its_write_and_says_how_to_go_
     assert not list(run.checkpoints.glob(".*"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_exam_that_is_asked_to_stop_keeps_its_rows_and_says_how_to_go_on(tmp_path, number):
-    rows = tmp_path / "exam" / "rows.jsonl"
-    words = ["exam", "--task", tiny_task(tmp_path), "--policy", "none", "random", "--seeds", "9999", "--workers", "2"]
-    begun = lambda: rows.exists() and rows.read_bytes().count(b"\n") >= 2  # noqa: E731
-    code, err, seconds = stopped([*words, "--out", str(tmp_path / "exam")], begun, number)
-    assert code == 130, err
-    assert seconds < 20
-    assert f"interrupted; the same command goes on with what is in {tmp_path / 'exam'}" in err
-    assert "Traceback" not in err
-    assert all(json.loads(line)["row"] for line in rows.read_text().splitlines())
-
-
 def test_an_exam_is_held_reported_and_told_as_json(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["exam", "--task", tiny_task(tmp_path), "--policy", "none", "random", "--seeds", "2", "--backend", "serial"]

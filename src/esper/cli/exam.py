@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from esper.cli.console import DONE, INTERRUPTED, err, out
-from esper.runs.exam import Exam, ExamBars, ExamConfig, ExamLines
+from esper.cli.console import DONE, INTERRUPTED, err, out, print_json
+from esper.runs.exam import Exam, ExamBars, ExamConfig, ExamLines, exam_summary
 
 
 @dataclass(frozen=True)
@@ -19,20 +19,25 @@ class ExamArguments:
     """Directory of the rows and the report: new, empty, or that of the same exam."""
     quiet: bool = False
     """Say nothing unless something goes wrong."""
+    json: bool = False
+    """Print what was found as JSON, for programs, and nothing else."""
 
 
 def exam(argv: list[str]) -> int:
     """Hold an exam."""
     given = tyro.cli(ExamArguments, args=argv, default=ExamArguments(ExamConfig()), prog="esper exam")
     given.settings.check()
-    progress = ExamBars(out) if out.is_terminal and not given.quiet else ExamLines(out, given.quiet)
+    quiet = given.quiet or given.json
+    progress = ExamBars(out) if out.is_terminal and not quiet else ExamLines(err if given.json else out, quiet)
     try:
         with progress:
-            Exam(given.settings, given.out, progress).hold()
+            rows = Exam(given.settings, given.out, progress).hold()
     except KeyboardInterrupt:
         err.print(f"interrupted; the same command goes on with what is in {given.out}")
         return INTERRUPTED
-    if not given.quiet:
+    if given.json:
+        print_json(exam_summary(rows, given.settings.terms()))
+    elif not quiet:
         out.print((given.out / "exam.md").read_text(encoding="utf-8"))
         out.print(f"report: {given.out / 'exam.html'}")
     return DONE

@@ -6,7 +6,6 @@ rows.jsonl      every episode, written as it ends
 exam.*          the report
 """
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,16 +18,9 @@ from esper.runs.directory import Unwritable, write_whole
 from esper.runs.exam.identity import FORMAT, ExamIdentity
 
 MARK = "exam.json"
+OR_ELSEWHERE = ", or give another --out"
 LEFT_OVER = ".*.part"
 """What a write leaves that was killed."""
-ADVICE = {
-    errno.ENOSPC: "make room, then the same command goes on",
-    errno.EACCES: "give an --out that you may write to",
-    errno.EPERM: "give an --out that you may write to",
-    errno.EROFS: "give an --out that can be written",
-    errno.EEXIST: "give an --out that is a directory",
-    errno.ENOTDIR: "give an --out that is a directory",
-}
 
 
 class OtherExam(EsperError):
@@ -50,7 +42,7 @@ def claimed(directory: Path, identity: ExamIdentity) -> Iterator[None]:
     except filelock.Timeout:
         raise ExamBusy(f"{directory} is written by another 'esper exam'; wait for it, or give another --out") from None
     except OSError as error:
-        raise unwritable(directory, error) from None
+        raise Unwritable.because(directory, error, OR_ELSEWHERE) from None
     try:
         _mark(directory, identity)
         yield
@@ -77,7 +69,7 @@ def _mark(directory: Path, now: ExamIdentity) -> None:
             raise OtherExam(f"{directory} {changes}; give another --out, or go on as it was held")
         write_whole(mark, msgspec.json.format(msgspec.json.encode(known.joined(now)), indent=1))
     except OSError as error:
-        raise unwritable(directory, error) from None
+        raise Unwritable.because(directory, error, OR_ELSEWHERE) from None
 
 
 def _read(mark: Path) -> ExamIdentity:
@@ -91,9 +83,3 @@ def _read(mark: Path) -> ExamIdentity:
         f"{mark} does not say on which device, data and versions its exam was held: it is of another esper, or "
         "damaged; give another --out to hold the exam anew"
     )
-
-
-def unwritable(path: Path, error: OSError) -> Unwritable:
-    """What the system said, and what can be done about it."""
-    advice = ADVICE.get(error.errno or 0)
-    return Unwritable(f"{path} cannot be written ({error.strerror})" + (f"; {advice}" if advice else ""))

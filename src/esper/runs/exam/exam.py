@@ -6,9 +6,9 @@ from typing import Protocol
 
 from esper.controller import Schedule
 from esper.runs.backends import Backend, make_backend, one_thread
-from esper.runs.directory import write_whole
+from esper.runs.directory import Unwritable, write_whole
 from esper.runs.exam.config import SEARCH, ExamConfig, budget_of, control_of
-from esper.runs.exam.directory import claimed, unwritable
+from esper.runs.exam.directory import claimed
 from esper.runs.exam.examiner import Examined, Examiner, ScheduledJob, StaticJob, TrialJob
 from esper.runs.exam.identity import ExamIdentity
 from esper.runs.exam.report import write_report
@@ -81,7 +81,7 @@ class Exam:
         try:
             write_whole(path, best.to_toml())
         except OSError as error:
-            raise unwritable(path, error) from error
+            raise Unwritable.because(path, error, "; the same command goes on") from error
         return best
 
     def _try(self, backend: Backend, jobs: Sequence[TrialJob]) -> list[float]:

@@ -10,7 +10,6 @@ import duckdb
 import jinja2
 
 from esper.runs.directory import Unwritable, write_whole
-from esper.runs.exam.directory import unwritable
 from esper.runs.exam.plane import COSTS, Plane
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.rows_file import csv_text, write_parquet
@@ -54,7 +53,7 @@ def write_report(rows: Sequence[ExamRow], directory: Path, terms: Terms, command
             f"{directory / 'exam.parquet'} cannot be written ({error}); give an --out that can be written"
         ) from error
     except OSError as error:
-        raise unwritable(directory, error) from error
+        raise Unwritable.because(directory, error, OR_ELSEWHERE) from error
 
 
 def render(summary: ExamSummary, command: str, planes: dict[str, list[Plane]]) -> dict[str, str]:

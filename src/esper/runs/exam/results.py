@@ -7,7 +7,7 @@ import msgspec
 
 from esper.checked import BadValue, checked
 from esper.growth import Fossil
-from esper.runs.exam.directory import unwritable
+from esper.runs.directory import Unwritable
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.rows_file import read_bounded
 
@@ -72,4 +72,4 @@ class ExamResults:
                 file.write((b"\n" if self._is_torn else b"") + msgspec.json.encode(line) + b"\n")
             self._is_torn = False
         except OSError as error:
-            raise unwritable(self._path, error) from error
+            raise Unwritable.because(self._path, error, "; the same command goes on") from error
