@@ -336,7 +336,9 @@ def test_a_directory_that_holds_something_else_is_refused(quick, tmp_path):
     (other / "thesis.txt").write_text("mine")
     with pytest.raises(OtherExam, match="other is not empty and holds no exam; give an --out that is new or empty"):
         hold(quick, other)
-    with pytest.raises(Unwritable, match=r"thesis\.txt cannot be written \(File exists\); give an --out that is a dir"):
+    with pytest.raises(
+        Unwritable, match=r"thesis\.txt cannot be written \(File exists\); mend that, or give another --out"
+    ):
         hold(quick, other / "thesis.txt")
     assert files_of(other) == {"thesis.txt": b"mine"}
 

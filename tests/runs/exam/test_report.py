@@ -233,7 +233,7 @@ def test_what_cannot_be_written_is_said_and_leaves_no_parts(tmp_path):
             report_on(tiny_exam(), tmp_path / name)
         assert not list((tmp_path / name).glob(".*"))
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(Unwritable, match=r"file cannot be written \(File exists\); give an --out that is a directory"):
+    with pytest.raises(Unwritable, match=r"file cannot be written \(File exists\); mend that, or give another --out"):
         report_on(tiny_exam(), tmp_path / "file")
 
 

@@ -10,6 +10,7 @@ import duckdb
 import jinja2
 
 from esper.runs.directory import Unwritable, write_whole
+from esper.runs.exam.directory import OR_ELSEWHERE
 from esper.runs.exam.plane import COSTS, Plane
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.rows_file import csv_text, write_parquet
