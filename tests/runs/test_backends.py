@@ -112,12 +112,14 @@ class Misbehaving(Quick):
         return super().play(job)
 
 
-class Slow(Player):
-    """A real player that leaves time to interfere. Says which process plays what."""
+class Mortal(Player):
+    """A real player that dies in its first try at seed 3, and leaves its number behind."""
 
     def play(self, job: Job) -> Played:
-        (Path(self.game.data_dir or "") / f"plays-{job.seed}").write_text(str(os.getpid()))
-        time.sleep(0.3 + 0.7 * (job.seed == 1))
+        grave = Path(self.game.data_dir or "") / "died"
+        if job.seed == 3 and not grave.exists():
+            grave.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().play(job)
 
 
@@ -146,6 +148,7 @@ DEEDS: dict[str, Callable[[Path], object]] = {
     "exits": lambda _: os._exit(7),
     "leaves": lambda _: os._exit(0),
     "sleeps": lambda _: time.sleep(1000),
+    "notes": lambda folder: ((folder / "noted").write_text(str(os.getpid())), time.sleep(1000)),
     "waits": lambda folder: wait_until((folder / "go").exists),
     "divides": lambda _: 1 / 0,
     "quits": lambda _: sys.exit(1),
@@ -302,20 +305,11 @@ def test_no_more_workers_are_started_than_there_are_jobs(behaved):
 
 def test_a_killed_worker_is_replaced_and_the_round_is_the_same(task, weights, reference, tmp_path):
     lost: list[WorkerReplaced] = []
-    killed: list[int] = []
-
-    def kill_the_other(played: Played) -> None:
-        other = tmp_path / f"plays-{1 - played.job.seed}"
-        if not killed and other.exists():
-            killed.append(int(other.read_text()))
-            os.kill(killed[0], signal.SIGKILL)
-
-    with ProcessBackend(Game(data_dir=str(tmp_path)), 2, LONG, Slow) as backend:
-        played = backend.map(weights, jobs_of(task), kill_the_other, lost.append)
+    with ProcessBackend(Game(data_dir=str(tmp_path)), 2, LONG, Mortal) as backend:
+        played = backend.map(weights, jobs_of(task), ignore, lost.append)
         assert len(multiprocessing.active_children()) == 2
     assert [bits(each) for each in played] == reference
-    assert [(event.worker, event.reason) for event in lost] == [(f"pid {killed[0]}", "was killed by SIGKILL")]
-    assert lost[0].seed == 1
+    assert lost == [WorkerReplaced(f"pid {(tmp_path / 'died').read_text()}", "was killed by SIGKILL", 3)]
 
 
 def test_a_stopped_worker_is_timed_out_and_its_episode_is_played_by_another(behaved):

@@ -1,33 +1,36 @@
 """Real ray: on this machine alone, and a cluster of two machines in one."""
 
+import re
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 
 import esper
-from esper.runs import Game, Job, Played, Purpose
+from esper.environment import GrowEnv, Splits, UnknownTask, find_task
+from esper.runs import Game, Job, Played, Player, Purpose
 from esper.runs.backends import BadGpus, EpisodeFailed, EpisodeLost, MissingRay, NoCluster, RayBackend, make_backend
 from esper.runs.backends.ray import DifferentVersions, Origin, check_origin, resources, room
+from esper.runs.backends.worker import Parcel
 from esper.telemetry import WorkerReplaced
 from tests.runs.test_backends import (
     GAME,
     LONG,
     Misbehaving,
-    Slow,
     bits,
     ignore,
     jobs_of,
     reference,
     state_of,
     task,
+    wait_until,
     weights,
 )
 
@@ -42,85 +45,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def local(folder) -> Iterator[RayBackend]:
-    """One worker of ray on this machine, for all tests that need no other."""
+    """Two workers of ray on this machine, for all tests that need no other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # else they are the last to get a core of a busy machine
-        with RayBackend(Game(data_dir=str(folder)), 1, LONG, player=Misbehaving) as backend:
+        with RayBackend(Game(data_dir=str(folder)), 2, LONG, player=Misbehaving) as backend:
             yield backend
     assert not import_module("ray").is_initialized()
 
 
-class Storeless(Player):
-    """A real player whose task would fail if it loaded its data."""
+def refuse_to_load(_: Path | None) -> Splits:
+    raise AssertionError("a worker loads data")
+
+
+class Provided(Player):
+    """A real player of tasks that cannot load their data."""
+
+    def env(self, task: str) -> GrowEnv:
+        return self.game.build_env(replace(find_task(task), load=refuse_to_load), self.data.get(task))
+
+
+class Doomed(Player):
+    """A real player that takes its time on the machine that is going to be lost."""
 
     def play(self, job: Job) -> Played:
-        self.game = replace(self.game, data_dir=None)
+        folder = Path(self.game.data_dir or "")
+        if import_module("ray").get_runtime_context().get_node_id() == (folder / "doomed").read_text():
+            (folder / "plays").touch()
+            time.sleep(60)
         return super().play(job)
 
 
 def orders(*policies: str) -> list[Job]:
     return [Job("digits", seed, policy, Purpose.TRAIN) for seed, policy in enumerate(policies)]
-
-
-@needs_ray
-def test_ray_plays_bit_for_bit_what_this_process_plays_and_workers_load_no_data(
-    local, task, weights, reference, tmp_path
-):
-    lost: list[WorkerReplaced] = []
-    with RayBackend(GAME, 2, LONG, player=Loading) as backend:
-        played = backend.map(weights, jobs_of(task), ignore, lost.append)
-    assert [bits(each) for each in played] == reference
-    assert lost == []
-
-
-@needs_ray
-def test_ray_is_asked_once_per_answer(local, monkeypatch):
-    ray, calls = import_module("ray"), []
-    wait = ray.wait
-    monkeypatch.setattr(ray, "wait", lambda *args, **options: calls.append(args) or wait(*args, **options))
-    with RayBackend(GAME, 4, LONG, player=Misbehaving) as backend:
-        for count in (4, 12):
-            calls.clear()
-            backend.map(None, orders(*["plays"] * count), ignore, ignore)
-            assert len(calls) <= count
-
-
-@needs_ray
-def test_a_worker_of_ray_that_dies_or_sleeps_is_replaced(local, weights):
-    lost: list[WorkerReplaced] = []
-    played = local.map(weights, orders("plays", "once dies", "plays"), ignore, lost.append)
-    assert [each.job.seed for each in played] == [0, 1, 2]
-    assert {(each.finished.epochs, each.finished.growth) for each in played} == {(1, 1)}
-    assert [(event.reason.split(" (")[0], event.seed) for event in lost] == [("was lost", 1)]
-    again = local.map(weights, orders("plays"), ignore, ignore)[0].finished
-    assert (again.epochs, again.forced) == (2, played[2].finished.forced)
-    local.timeout = 2.0
-    lost.clear()
-    try:
-        (woken,) = local.map(weights, orders("once sleeps"), ignore, lost.append)
-    finally:
-        local.timeout = LONG
-    assert [event.reason for event in lost] == ["gave no answer within 2 s"]
-    assert woken.finished.forced != again.forced
-    assert state_of(again.forced) is None
-
-
-@needs_ray
-def test_errors_on_ray_end_the_round_as_they_do_everywhere(local):
-    with pytest.raises(EpisodeFailed, match=r"(?s)a worker failed:.*in play.*ZeroDivisionError"):
-        local.map(None, orders("divides"), ignore, ignore)
-    with pytest.raises(EpisodeLost, match="'digits' with seed 0 lost 3 workers"):
-        local.map(None, orders("dies"), ignore, ignore)
-    assert len(local.map(None, orders("plays"), ignore, ignore)) == 1
-
-
-@needs_ray
-def test_ray_that_is_running_is_joined_and_left_running(local):
-    with pytest.raises(NoCluster, match=r"has joined ray at .* already"):
-        RayBackend(GAME, 1, LONG, "127.0.0.1:9")
-    with RayBackend(GAME, None, LONG) as backend:
-        assert backend.workers == 1
-    assert import_module("ray").is_initialized()
 
 
 @needs_ray
@@ -133,13 +89,16 @@ def test_a_round_outlives_a_machine_of_the_cluster_bit_for_bit(task, weights, re
         lost: list[WorkerReplaced] = []
         seen: list[int] = []
 
+        (tmp_path / "doomed").write_text(node.node_id)
+
         def kill_node(played: Played) -> None:
             seen.append(played.job.seed)
             if len(seen) == 1:
+                wait_until((tmp_path / "plays").exists)
                 cluster.remove_node(node, allow_graceful=False)
 
         before = signal.getsignal(signal.SIGTERM)
-        with RayBackend(Game(data_dir=str(tmp_path)), None, LONG, cluster.address, Slow) as backend:
+        with RayBackend(Game(data_dir=str(tmp_path)), None, LONG, cluster.address, Doomed) as backend:
             assert backend.workers == 2
             played = backend.map(weights, jobs_of(task), kill_node, lost.append)
         assert signal.getsignal(signal.SIGTERM) is before
@@ -147,6 +106,89 @@ def test_a_round_outlives_a_machine_of_the_cluster_bit_for_bit(task, weights, re
         cluster.shutdown()
     assert [bits(each) for each in played] == reference
     assert sorted(seen) == list(range(len(reference)))
+    assert f"on node {node.node_id[:8]}" in lost[0].worker
+
+
+@needs_ray
+def test_ray_plays_bit_for_bit_what_this_process_plays_with_data_that_is_loaded_once(
+    local, task, weights, reference, monkeypatch
+):
+    ray, stored = import_module("ray"), []
+    put = ray.put
+    monkeypatch.setattr(ray, "put", lambda thing: stored.append(type(thing)) or put(thing))
+    with RayBackend(GAME, 2, LONG, player=Provided) as backend:
+        for _ in range(2):
+            played = backend.map(weights, jobs_of(task), ignore, ignore)
+            assert [bits(each) for each in played] == reference
+    assert stored == [Parcel, list, Parcel]
+
+
+@needs_ray
+def test_ray_is_asked_at_most_twice_per_episode_however_many_workers_there_are(local, monkeypatch):
+    ray, calls = import_module("ray"), []
+    wait = ray.wait
+    monkeypatch.setattr(ray, "wait", lambda *args, **options: calls.append(args) or wait(*args, **options))
+    with RayBackend(GAME, 4, LONG, player=Misbehaving) as backend:
+        for count in (4, 12):
+            calls.clear()
+            backend.map(None, orders(*["plays"] * count), ignore, ignore)
+            assert len(calls) <= 2 * count
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    ("deed", "timeout", "reason"),
+    [("dies", LONG, r"was lost \(\w+\)"), ("sleeps", 1.0, "gave no answer within 1 s")],
+)
+def test_a_worker_of_ray_that_dies_or_sleeps_is_replaced(local, weights, monkeypatch, deed, timeout, reason):
+    monkeypatch.setattr(local, "timeout", timeout)
+    lost: list[WorkerReplaced] = []
+    played = local.map(weights, orders("plays", f"once {deed}", "plays"), ignore, lost.append)
+    assert [each.job.seed for each in played] == [0, 1, 2]
+    assert [event.seed for event in lost] == [1]
+    assert re.fullmatch(reason, lost[0].reason)
+    pid, node = re.fullmatch(r"pid (\d+) on node (\w+)", lost[0].worker).groups()
+    assert import_module("ray").nodes()[0]["NodeID"].startswith(node)
+    wait_until(lambda: state_of(int(pid)) is None)
+
+
+@needs_ray
+def test_workers_of_ray_load_the_weights_once_a_round_and_play_with_one_thread(local, weights):
+    with RayBackend(GAME, 1, LONG, player=Misbehaving) as backend:
+        for count in (1, 2):
+            played = backend.map(weights, orders(*["plays"] * 3), ignore, ignore)
+            assert {(each.finished.epochs, each.finished.growth) for each in played} == {(count, 1)}
+
+
+@needs_ray
+def test_errors_on_ray_are_those_of_every_backend(local):
+    with pytest.raises(EpisodeFailed, match=r"(?s)a worker failed:.*in play.*ZeroDivisionError"):
+        local.map(None, orders("divides"), ignore, ignore)
+    with pytest.raises(EpisodeLost, match=r"'digits' with seed 0 lost 3 workers; the last one was lost \(\w+\)"):
+        local.map(None, orders("dies"), ignore, ignore)
+    with pytest.raises(UnknownTask, match="did you mean 'digits'"):
+        local.map(None, [Job("digts", 0, "none", Purpose.TRAIN)], ignore, ignore)
+
+
+@needs_ray
+def test_an_interruption_ends_what_plays_on_ray(local, folder):
+    def interrupt(_: Played) -> None:
+        wait_until((folder / "noted").exists)
+        raise KeyboardInterrupt("Ctrl-C")
+
+    with pytest.raises(KeyboardInterrupt, match="Ctrl-C"):
+        local.map(None, orders("notes", "plays"), interrupt, ignore)
+    wait_until(lambda: state_of(int((folder / "noted").read_text())) is None, seconds=5)
+    assert len(local.map(None, orders("plays"), ignore, ignore)) == 1
+
+
+@needs_ray
+def test_ray_that_is_running_is_joined_and_left_running(local):
+    with pytest.raises(NoCluster, match=r"has joined ray at .* already"):
+        RayBackend(GAME, 1, LONG, "127.0.0.1:9")
+    with RayBackend(GAME, None, LONG) as backend:
+        assert backend.workers == 2
+    assert import_module("ray").is_initialized()
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):
@@ -180,20 +222,10 @@ def test_workers_ask_for_a_gpu_only_where_episodes_play_on_one():
     assert resources("cpu", 0) == {"num_cpus": 1}
     assert resources("cuda", 0) == {"num_cpus": 1, "num_gpus": 1}
     assert resources("cuda:0", 0.25) == {"num_cpus": 1, "num_gpus": 0.25}
+    assert resources("cpu", 0.25) == {"num_cpus": 1}
     assert room({"CPU": 64, "GPU": 4}, resources("cuda", 0.25)) == 16
     assert room({"CPU": 8}, resources("cpu", 0)) == 8
     assert room({"CPU": 8}, resources("cuda", 0)) == 1
-
-
-@pytest.mark.parametrize(
-    ("device", "share", "message"),
-    [
-        ("cuda", 2, "gpus_per_worker is 2; an episode plays on one GPU"),
-        ("cuda", -1, "gpus_per_worker is -1"),
-        ("cpu", 0.5, "gpus_per_worker is 0.5, and episodes play on device 'cpu'; take device 'cuda'"),
-        ("cuda:1", 0, "no device 'cuda:1'; take 'cuda'"),
-    ],
-)
-def test_a_share_of_a_gpu_that_cannot_be_is_refused(device, share, message):
-    with pytest.raises(BadGpus, match=message):
-        make_backend("ray", Game(device=device), gpus_per_worker=share)
+    for share in (-1, 2):
+        with pytest.raises(BadGpus, match=f"gpus_per_worker is {share}; an episode plays on one GPU"):
+            make_backend("ray", Game(device="cuda"), gpus_per_worker=share)

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 from esper.runs.backends.backend import (
@@ -31,9 +31,25 @@ ATTEMPTS = 3
 class WorkerLost(Exception):
     """A worker will not answer any more. The message says what it did: "was killed by SIGKILL"."""
 
-    def __init__(self, reason: str, *, had_started: bool = True, had_job: bool = True) -> None:
+    def __init__(self, reason: str, *, while_playing: bool = True) -> None:
         super().__init__(reason)
-        self.had_started, self.had_job = had_started, had_job
+        self.while_playing = while_playing
+
+
+class Task:
+    """A job in the hands of a worker, which may still have to start."""
+
+    def __init__(self) -> None:
+        self.worker = "a worker that had not started"
+        self.asked = time.monotonic()
+        self.began: float | None = None
+
+    def begin(self, worker: str) -> None:
+        """The worker is there, and plays from now on."""
+        self.worker, self.began = worker, time.monotonic()
+
+
+SomeTask = TypeVar("SomeTask", bound=Task)
 
 
 class Round:
@@ -62,7 +78,7 @@ class Round:
         job = self.jobs[place]
         self.waiting.appendleft(place)
         self._replaced(WorkerReplaced(worker, str(lost), job.seed))
-        self._losses[place] += lost.had_job
+        self._losses[place] += lost.while_playing
         if self._losses[place] == ATTEMPTS:
             raise EpisodeLost(
                 f"the episode of task '{job.task}' with seed {job.seed} lost {ATTEMPTS} workers; "
@@ -71,34 +87,31 @@ class Round:
             )
 
 
-class Pool(Backend):
-    """At most `workers` jobs at a time. A worker that dies or gives no answer within `timeout` seconds is replaced.
-
-    A task is whatever `_submit` returns: a job in the hands of a worker.
-    """
+class Pool(Backend, Generic[SomeTask]):
+    """At most `workers` jobs at a time. A worker that dies or gives no answer within `timeout` seconds is replaced."""
 
     cure: str
     """What to do when workers cannot be started."""
     start_limit: float
-    """Seconds in which the first worker must have started."""
+    """Seconds in which a worker must have started."""
 
     def __init__(self, game: Game, workers: int, timeout: float, player: MakePlayer) -> None:
         self.workers, self.timeout = workers, timeout
         self._game, self._player = game, player
         self._name, self._rounds = uuid4().hex, count(1)
-        self._answered, self._never_started = False, 0
+        self._never_started = 0
 
     def map(self, weights: Weights | None, jobs: Sequence[Job], done: Done, replaced: Replaced) -> list[Played]:
         """See `Backend`."""
         check_weights(weights, jobs)
         this = Round(jobs, done, replaced)
         parcel = self._pack(self._parcel(weights))
-        running: dict[Any, tuple[int, float]] = {}
+        running: dict[SomeTask, int] = {}
         try:
             while this.unfinished:
                 while this.waiting and len(running) < self.workers:
                     place = this.waiting.popleft()
-                    running[self._submit(parcel, jobs[place])] = place, time.monotonic()
+                    running[self._submit(parcel, jobs[place])] = place
                 self._collect(this, running)
         except BaseException:
             self._stop(running)  # what they play belongs to no round any more
@@ -110,24 +123,20 @@ class Pool(Backend):
         """Once per round: the parcel in the form in which workers take it."""
 
     @abstractmethod
-    def _submit(self, parcel: Any, job: Job) -> Any:
-        """A task; its worker need not have started yet."""
+    def _submit(self, parcel: Any, job: Job) -> SomeTask:
+        """Hand the job to a worker."""
 
     @abstractmethod
-    def _wait(self, tasks: Sequence[Any], seconds: float) -> Iterable[Any]:
+    def _wait(self, tasks: Sequence[SomeTask], seconds: float) -> Iterable[SomeTask]:
         """The tasks that have come to an end; perhaps none, at the latest when the time is over."""
 
     @abstractmethod
-    def _answer(self, task: Any) -> Answer:
+    def _answer(self, task: SomeTask) -> Answer:
         """Of a task that has come to an end. May raise `WorkerLost`."""
 
     @abstractmethod
-    def _stop(self, tasks: Iterable[Any]) -> None:
+    def _stop(self, tasks: Iterable[SomeTask]) -> None:
         """End their workers, whatever they do."""
-
-    @abstractmethod
-    def _worker(self, task: Any) -> str:
-        """The worker's name, as far as it is known."""
 
     def _parcel(self, weights: Weights | None) -> Parcel:
         # Main memory, because no worker has the caller's device; plain pickle, because torch's own way between
@@ -136,32 +145,38 @@ class Pool(Backend):
         shipped = None if kept is None else pickle.dumps(kept)
         return Parcel(self._player, self._game, str(Path.cwd()), self._name, next(self._rounds), shipped)
 
-    def _collect(self, this: Round, running: dict[Any, tuple[int, float]]) -> None:
+    def _collect(self, this: Round, running: dict[SomeTask, int]) -> None:
         """Wait for something to happen, and see to it."""
-        limit = self.timeout + (0 if self._answered else self.start_limit)
-        soonest = min(since for _, since in running.values()) + limit
+        soonest = min(self._deadline(task) for task in running)
         for task in self._wait(list(running), max(0.0, soonest - time.monotonic())):
-            self._take(this, task, running.pop(task)[0])
-        late = time.monotonic() - limit
-        for task in [task for task, (_, since) in running.items() if since <= late]:
-            silent = WorkerLost(f"gave no answer within {limit:g} s", had_started=self._answered)
-            self._replace(this, task, running.pop(task)[0], silent)
+            self._take(this, task, running.pop(task))
+        now = time.monotonic()
+        for task in [task for task in running if self._deadline(task) <= now]:
+            limit, omission = self._limit(task)
+            silent = WorkerLost(f"{omission} within {limit:g} s", while_playing=task.began is not None)
+            self._replace(this, task, running.pop(task), silent)
 
-    def _take(self, this: Round, task: Any, place: int) -> None:
+    def _limit(self, task: SomeTask) -> tuple[float, str]:
+        return (self.start_limit, "did not start") if task.began is None else (self.timeout, "gave no answer")
+
+    def _deadline(self, task: SomeTask) -> float:
+        return (task.began or task.asked) + self._limit(task)[0]
+
+    def _take(self, this: Round, task: SomeTask, place: int) -> None:
         try:
             answer = self._answer(task)
         except WorkerLost as lost:
             self._replace(this, task, place, lost)
             return
-        self._answered, self._never_started = True, 0
+        self._never_started = 0
         if isinstance(answer, Failure):
             raise answer.raised()
         this.finish(place, answer)
 
-    def _replace(self, this: Round, task: Any, place: int, lost: WorkerLost) -> None:
+    def _replace(self, this: Round, task: SomeTask, place: int, lost: WorkerLost) -> None:
         self._stop([task])
-        this.play_again(place, self._worker(task), lost)
-        self._never_started += not lost.had_started
+        this.play_again(place, task.worker, lost)
+        self._never_started += task.began is None
         if self._never_started == ATTEMPTS:
             self._never_started = 0
             raise NoWorkers(f"{ATTEMPTS} workers were lost before they started; the last one {lost}; {self.cure}")

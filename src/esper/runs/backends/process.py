@@ -15,7 +15,7 @@ from typing import Any
 from pebble import ProcessExpired, ProcessPool
 
 from esper.runs.backends.backend import MakePlayer, NoWorkers
-from esper.runs.backends.pool import Pool, WorkerLost
+from esper.runs.backends.pool import Pool, Task, WorkerLost
 from esper.runs.backends.worker import HERE, Answer, Failure, Parcel
 from esper.runs.player import Game, Job, Player
 
@@ -25,23 +25,27 @@ PULSE = 0.5
 """Seconds between looks at whether the workers are alive; pebble does not tell of one that ends with exit code 0."""
 
 
-class ProcessWorker:
+class ProcessWorker(Task):
     """One process in a pool of its own: in a shared one, a process that dies can take the others' lock with it."""
 
     def __init__(self, context: Any) -> None:
-        self._pool = ProcessPool(1, initializer=begin, context=context)
-        self._greeting = self._pool.schedule(os.getpid)
+        super().__init__()
+        self.pid: int | None = None
+        """None until it has started."""
         self.answer: Future[bytes] | None = None
         """Of its job; None while it is idle."""
+        self._pool = ProcessPool(1, initializer=prepare, context=context)
+        self._pool.schedule(os.getpid).add_done_callback(self._greet)
 
-    @property
-    def pid(self) -> int | None:
-        """None until it has started."""
-        started = self._greeting.done() and self._greeting.exception() is None
-        return self._greeting.result() if started else None
+    def _greet(self, pid: Future[int]) -> None:
+        if pid.exception() is None:
+            self.pid = pid.result()
+            self.begin(f"pid {self.pid}")
 
     def ask(self, parcel: bytes, job: Job) -> None:
         """From now on it owes an answer."""
+        if self.pid is not None:
+            self.begin(self.worker)
         try:
             self.answer = self._pool.schedule(play, args=(parcel, pickle.dumps(job)))
         except RuntimeError as error:  # it died while it was idle
@@ -56,7 +60,7 @@ class ProcessWorker:
         self._pool.join()
 
 
-class ProcessBackend(Pool):
+class ProcessBackend(Pool[ProcessWorker]):
     """Worker processes with one torch thread each, as many as are needed and allowed."""
 
     start_limit = 300.0  # torch from a cold disk is slow
@@ -105,7 +109,7 @@ class ProcessBackend(Pool):
         except TimeoutError as error:
             raise WorkerLost(_fate(0)) from error
         except BrokenProcessPool as error:
-            raise WorkerLost("ended before it played", had_started=task.pid is not None, had_job=False) from error
+            raise WorkerLost("ended before it played", while_playing=False) from error
 
     def _stop(self, tasks: Iterable[ProcessWorker]) -> None:
         ending = list(tasks)
@@ -115,11 +119,8 @@ class ProcessBackend(Pool):
             worker.join()
             self._workers.remove(worker)
 
-    def _worker(self, task: ProcessWorker) -> str:
-        return "a process that had not started" if task.pid is None else f"pid {task.pid}"
 
-
-def begin() -> None:
+def prepare() -> None:
     """First of all in a worker: a request to stop is obeyed at once, and none outlives the parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_die_with_parent, daemon=True).start()

@@ -18,7 +18,7 @@ import esper
 from esper.contracts import EsperError
 from esper.environment import Split, Splits
 from esper.runs.backends.backend import MakePlayer, usable_cores
-from esper.runs.backends.pool import Pool, WorkerLost
+from esper.runs.backends.pool import Pool, Task, WorkerLost
 from esper.runs.backends.worker import HERE, Answer, Failure, Parcel
 from esper.runs.player import Game, Job, Player
 
@@ -67,14 +67,23 @@ class Origin:
         return cls(name, versions, torch.backends.cpu.get_cpu_capability())
 
 
-class RayBackend(Pool):
+class RayTask(Task):
+    """A task of ray's: its worker says who it is, then what came of the job."""
+
+    def __init__(self, words: Any) -> None:
+        super().__init__()
+        self.words = words
+        self.answer: Answer | WorkerLost | None = None
+
+
+class RayBackend(Pool[RayTask]):
     """Tasks with one core and one torch thread each. Weights go to every machine once per round, data once.
 
     Joins the ray that is already running in this process, the cluster at `address` (or at RAY_ADDRESS, as ray itself
     does), or starts ray here; and at the end stops only what it started.
     """
 
-    start_limit = 1200.0  # a machine may have to be rented first
+    start_limit = 600.0  # a machine may have to be rented first
     cure = "look at 'ray status'; every machine needs this package, and a free core per worker"
 
     def __init__(
@@ -96,7 +105,7 @@ class RayBackend(Pool):
             _connect(self._ray, workers or usable_cores(), address or os.environ.get("RAY_ADDRESS"))
         super().__init__(game, workers or room(self._ray.cluster_resources(), needs), timeout, player)
         # Ray must not play anything again by itself: we do, and say so.
-        self._play = self._ray.remote(max_retries=0, **needs)(play)
+        self._play = self._ray.remote(max_retries=0, num_returns="streaming", **needs)(play)
         self._stored: dict[Splits, Any] = {}
 
     def close(self) -> None:
@@ -108,8 +117,8 @@ class RayBackend(Pool):
     def _pack(self, parcel: Parcel) -> Any:
         return self._ray.put(parcel)
 
-    def _submit(self, parcel: Any, job: Job) -> Any:
-        return self._play.remote(parcel, job, [self._data(job.task)])
+    def _submit(self, parcel: Any, job: Job) -> RayTask:
+        return RayTask(self._play.remote(parcel, job, [self._data(job.task)]))
 
     def _data(self, task: str) -> Any:
         """Where the task's data is: loaded here, once, and shared by all workers of a machine."""
@@ -118,35 +127,45 @@ class RayBackend(Pool):
             self._stored[splits] = self._ray.put(arrays(splits))
         return self._stored[splits]
 
-    def _wait(self, tasks: Sequence[Any], seconds: float) -> Iterable[Any]:
-        finished, _ = self._ray.wait(list(tasks), timeout=seconds)
-        return finished  # type: ignore[no-any-return]
+    def _wait(self, tasks: Sequence[RayTask], seconds: float) -> Iterable[RayTask]:
+        speakers = {task.words: task for task in tasks}
+        ready, _ = self._ray.wait(list(speakers), timeout=seconds)
+        for words in ready:
+            self._listen(speakers[words])
+        return [task for task in tasks if task.answer is not None]
 
-    def _answer(self, task: Any) -> Answer:
+    def _listen(self, task: RayTask) -> None:
         errors = self._ray.exceptions
         try:
-            origin, answer = self._ray.get(task, timeout=FETCH_LIMIT)
+            said = self._ray.get(next(task.words), timeout=FETCH_LIMIT)
         except errors.RayTaskError as error:
             # Nothing that is played raises, so this is what the task was given, or could not give back.
-            return Failure.of(error)
+            task.answer = Failure.of(error)
         except errors.RayError as error:
-            raise WorkerLost(f"was lost ({type(error).__name__})") from error
-        check_origin(origin)
-        return answer  # type: ignore[no-any-return]
+            task.answer = WorkerLost(f"was lost ({type(error).__name__})", while_playing=task.began is not None)
+        else:
+            if isinstance(said, Origin):
+                check_origin(said)
+                task.begin(said.name)
+            else:
+                task.answer = said
 
-    def _stop(self, tasks: Iterable[Any]) -> None:
+    def _answer(self, task: RayTask) -> Answer:
+        assert task.answer is not None
+        if isinstance(task.answer, WorkerLost):
+            raise task.answer
+        return task.answer
+
+    def _stop(self, tasks: Iterable[RayTask]) -> None:
         for task in tasks:
-            self._ray.cancel(task, force=True)
-
-    def _worker(self, task: Any) -> str:
-        return "a worker of ray's"  # which one has a task is told only with its answer
+            self._ray.cancel(task.words, force=True)
 
 
-def play(parcel: Parcel, job: Job, data: Sequence[Any]) -> tuple[Origin, Answer]:
-    """In a worker: what came of the job, and who played it. `data` holds the reference to that of the job's task."""
+def play(parcel: Parcel, job: Job, data: Sequence[Any]) -> Iterator[Origin | Answer]:
+    """In a worker: who it is, then what came of the job. `data` holds the reference to that of the job's task."""
     ray = import_module("ray")
-    answer = HERE.play(parcel, job, lambda: splits_of(ray.get(data[0])))
-    return Origin.here(f"pid {os.getpid()} on node {ray.get_runtime_context().get_node_id()[:8]}"), answer
+    yield Origin.here(f"pid {os.getpid()} on node {ray.get_runtime_context().get_node_id()[:8]}")
+    yield HERE.play(parcel, job, lambda: splits_of(ray.get(data[0])))
 
 
 def arrays(splits: Splits) -> list[NDArray[Any]]:
@@ -163,22 +182,13 @@ def splits_of(given: Sequence[NDArray[Any]]) -> Splits:
 
 
 def resources(device: str, gpus_per_worker: float) -> dict[str, float]:
-    """What a task asks ray for. On a GPU it is one of its own, or the share `gpus_per_worker` of one."""
+    """What a task asks ray for. On a GPU that is one of its own, or the share `gpus_per_worker` of one."""
     if not 0 <= gpus_per_worker <= 1:
         raise BadGpus(
             f"gpus_per_worker is {gpus_per_worker:g}; an episode plays on one GPU: give 1, or a fraction to share it"
         )
-    kind, _, number = device.partition(":")
-    if kind != "cuda":
-        if gpus_per_worker:
-            raise BadGpus(
-                f"gpus_per_worker is {gpus_per_worker:g}, and episodes play on device '{device}'; "
-                "take device 'cuda', or leave gpus_per_worker out"
-            )
-        return {"num_cpus": 1}
-    if number not in ("", "0"):
-        raise BadGpus(f"a worker of ray's sees only its own GPU, so there is no device '{device}'; take 'cuda'")
-    return {"num_cpus": 1, "num_gpus": gpus_per_worker or 1}
+    on_gpu = device.startswith("cuda")
+    return {"num_cpus": 1, "num_gpus": gpus_per_worker or 1} if on_gpu else {"num_cpus": 1}
 
 
 def room(cluster: Mapping[str, float], needs: Mapping[str, float]) -> int:

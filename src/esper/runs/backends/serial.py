@@ -39,6 +39,3 @@ class SerialBackend(Backend):
                 results.append(self._player.play(job))
             done(results[-1])
         return results
-
-    def close(self) -> None:
-        """Nothing to let go."""
