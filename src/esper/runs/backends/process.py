@@ -34,8 +34,8 @@ class ProcessWorker(Task):
         """None until it has started."""
         self.answer: Future[bytes] | None = None
         """Of its job; None while it is idle."""
-        self._pool = ProcessPool(1, initializer=prepare, context=context)
-        self._pool.schedule(os.getpid).add_done_callback(self._greet)
+        self.pool = ProcessPool(1, initializer=die_with_parent, context=context)
+        self.pool.schedule(os.getpid).add_done_callback(self._greet)
 
     def _greet(self, pid: Future[int]) -> None:
         if pid.exception() is None:
@@ -47,17 +47,10 @@ class ProcessWorker(Task):
         if self.pid is not None:
             self.begin(self.worker)
         try:
-            self.answer = self._pool.schedule(play, args=(parcel, pickle.dumps(job)))
+            self.answer = self.pool.schedule(play, args=(parcel, pickle.dumps(job)))
         except RuntimeError as error:  # it died while it was idle
             self.answer = Future()
             self.answer.set_exception(BrokenProcessPool(str(error)))
-
-    def stop(self) -> None:
-        """Let it end; `join` makes sure."""
-        self._pool.stop()  # type: ignore[no-untyped-call]
-
-    def join(self) -> None:
-        self._pool.join()
 
 
 class ProcessBackend(Pool[ProcessWorker]):
@@ -113,17 +106,27 @@ class ProcessBackend(Pool[ProcessWorker]):
 
     def _stop(self, tasks: Iterable[ProcessWorker]) -> None:
         ending = list(tasks)
+        pids = {worker.pid for worker in ending}
+        for child in multiprocessing.active_children():
+            if child.pid in pids:
+                child.kill()  # pebble would ask first, and wait for an answer
         for worker in ending:
-            worker.stop()
+            worker.pool.stop()  # type: ignore[no-untyped-call]
         for worker in ending:
-            worker.join()
+            worker.pool.join()
             self._workers.remove(worker)
 
 
-def prepare() -> None:
-    """First of all in a worker: a request to stop is obeyed at once, and none outlives the parent."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+def die_with_parent() -> None:
+    """In a worker: a long episode would not notice, and keep a core busy for nobody."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def play(parcel: bytes, job: bytes) -> bytes:
@@ -132,14 +135,6 @@ def play(parcel: bytes, job: bytes) -> bytes:
         return pickle.dumps(HERE.play(pickle.loads(parcel), pickle.loads(job)))
     except Exception as error:
         return pickle.dumps(Failure.of(error))
-
-
-def _die_with_parent() -> None:
-    """A long episode notices nothing by itself, and would keep a core busy for nobody."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _fate(code: int) -> str:

@@ -106,11 +106,12 @@ class RayBackend(Pool[RayTask]):
         super().__init__(game, workers or room(self._ray.cluster_resources(), needs), timeout, player)
         # Ray must not play anything again by itself: we do, and say so.
         self._play = self._ray.remote(max_retries=0, num_returns="streaming", **needs)(play)
+        self._data: dict[str, Any] = {}
         self._stored: dict[Splits, Any] = {}
 
     def close(self) -> None:
         """Stop ray, if it was started here; tasks do not outlive their round."""
-        self._stored.clear()
+        self._data, self._stored = {}, {}
         if self._ours:
             self._ray.shutdown()
 
@@ -118,11 +119,12 @@ class RayBackend(Pool[RayTask]):
         return self._ray.put(parcel)
 
     def _submit(self, parcel: Any, job: Job) -> RayTask:
-        return RayTask(self._play.remote(parcel, job, [self._data(job.task)]))
+        if job.task not in self._data:
+            self._data[job.task] = self._store(self._game.load_data(job.task))
+        return RayTask(self._play.remote(parcel, job, [self._data[job.task]]))
 
-    def _data(self, task: str) -> Any:
-        """Where the task's data is: loaded here, once, and shared by all workers of a machine."""
-        splits = self._game.load_data(task)
+    def _store(self, splits: Splits) -> Any:
+        """The reference to data that all workers of a machine share. Tasks with the same data share it as well."""
         if splits not in self._stored:
             self._stored[splits] = self._ray.put(arrays(splits))
         return self._stored[splits]
