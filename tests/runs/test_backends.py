@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ import torch
 
 from esper.contracts import EsperError
 from esper.controller import ControllerNetwork, NetworkConfig
-from esper.environment import FIELDS, UnknownTask
+from esper.environment import FIELDS, Split, Splits, UnknownTask
 from esper.runs import Game, Job, Played, Player, Purpose, UnknownPolicy
 from esper.runs.backends import (
     BACKENDS,
@@ -28,7 +26,6 @@ from esper.runs.backends import (
     EpisodeFailed,
     EpisodeLost,
     NoWeights,
-    NoWorkers,
     ProcessBackend,
     SerialBackend,
     UnknownBackend,
@@ -36,7 +33,6 @@ from esper.runs.backends import (
     usable_cores,
 )
 from esper.runs.backends import process as process_module
-from esper.runs.backends.pool import Ready, Worker, WorkerLost, WorkerPool
 from esper.telemetry import EpisodeFinished, WorkerReplaced
 
 TASK = """
@@ -116,12 +112,14 @@ class Misbehaving(Quick):
         return super().play(job)
 
 
-class Slow(Player):
-    """A real player that leaves time to interfere. Says which process plays what."""
+class Mortal(Player):
+    """A real player that dies in its first try at seed 3, and leaves its number behind."""
 
     def play(self, job: Job) -> Played:
-        (Path(self.game.data_dir or "") / f"plays-{job.seed}").write_text(str(os.getpid()))
-        time.sleep(0.3)
+        grave = Path(self.game.data_dir or "") / "died"
+        if job.seed == 3 and not grave.exists():
+            grave.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().play(job)
 
 
@@ -148,9 +146,12 @@ def wait_until(fact: Callable[[], bool], seconds: float = 60.0) -> None:
 DEEDS: dict[str, Callable[[Path], object]] = {
     "dies": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "exits": lambda _: os._exit(7),
+    "leaves": lambda _: os._exit(0),
     "sleeps": lambda _: time.sleep(1000),
+    "notes": lambda folder: ((folder / "noted").write_text(str(os.getpid())), time.sleep(1000)),
     "waits": lambda folder: wait_until((folder / "go").exists),
     "divides": lambda _: 1 / 0,
+    "quits": lambda _: sys.exit(1),
     "confuses": lambda _: raises(Unpicklable(1, 2)),
     "plays": lambda _: None,
 }
@@ -222,7 +223,7 @@ def open_files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_worker_processes_play_bit_for_bit_what_this_process_plays(task, weights, reference, workers):
     with make_backend("process", GAME, workers) as backend:
         played = backend.map(weights, jobs_of(task), ignore, ignore)
@@ -245,6 +246,16 @@ def test_a_second_round_plays_the_weights_of_the_second_round(task, weights):
         for round_weights in (weights, other):
             expected = serial.map(round_weights, jobs, ignore, ignore)
             assert [bits(each) for each in process.map(round_weights, jobs, ignore, ignore)] == [*map(bits, expected)]
+
+
+def test_data_that_is_given_plays_bit_for_bit_what_is_loaded(task, weights, reference):
+    loaded = GAME.load_data(task)
+    copies = (Split(split.x.clone(), split.y.clone()) for split in (loaded.train, loaded.evaluation, loaded.test))
+    player = Player(replace(GAME, data_dir="nowhere"))
+    player.data[task] = Splits(*copies)
+    player.load(weights)
+    assert bits(player.play(jobs_of(task)[0])) == reference[0]
+    assert player.env(task).splits is player.data[task]
 
 
 def test_playing_leaves_threads_and_random_numbers_of_the_caller_alone(task, weights):
@@ -278,59 +289,39 @@ def test_results_keep_the_order_of_jobs_and_are_reported_as_they_come(behaved, t
     assert threads == {threading.current_thread()}
 
 
-def test_weights_go_once_a_round_to_each_worker_and_all_play_with_one_thread(behaved, weights):
+def test_weights_are_loaded_once_a_round_by_each_worker_and_all_play_with_one_thread(behaved, weights):
     pids = all_at_work(behaved)
     for count in (1, 2):
         played = behaved.map(weights, orders(*["plays"] * 8), ignore, ignore)
         assert {(each.finished.epochs, each.finished.growth) for each in played} == {(count, 1)}
-        assert {each.finished.forced for each in played} == pids
+        assert {each.finished.forced for each in played} <= pids
+
+
+def test_no_more_workers_are_started_than_there_are_jobs(behaved):
+    assert behaved.map(None, [], ignore, ignore) == []
+    behaved.map(None, orders("plays"), ignore, ignore)
+    assert len(multiprocessing.active_children()) == 1
 
 
 def test_a_killed_worker_is_replaced_and_the_round_is_the_same(task, weights, reference, tmp_path):
     lost: list[WorkerReplaced] = []
-    killed: list[int] = []
-
-    def kill_one(_: Played) -> None:
-        if not killed:
-            killed.append(random.Random(os.getpid()).choice(multiprocessing.active_children()).pid)
-            os.kill(killed[0], signal.SIGKILL)
-
-    with ProcessBackend(Game(data_dir=str(tmp_path)), 2, LONG, Slow) as backend:
-        played = backend.map(weights, jobs_of(task), kill_one, lost.append)
+    with ProcessBackend(Game(data_dir=str(tmp_path)), 2, LONG, Mortal) as backend:
+        played = backend.map(weights, jobs_of(task), ignore, lost.append)
         assert len(multiprocessing.active_children()) == 2
     assert [bits(each) for each in played] == reference
-    assert [(event.worker, event.reason) for event in lost] == [(f"pid {killed[0]}", "was killed by SIGKILL")]
-    assert lost[0].seed in range(len(POLICIES))
+    assert lost == [WorkerReplaced(f"pid {(tmp_path / 'died').read_text()}", "was killed by SIGKILL", 3)]
 
 
-def test_a_stopped_worker_is_timed_out_and_the_round_is_the_same(task, weights, reference, tmp_path):
-    lost: list[WorkerReplaced] = []
-    with ProcessBackend(Game(data_dir=str(tmp_path)), 2, 5.0, Slow) as backend:
-
-        def stop_one(played: Played) -> None:
-            # The other worker is in the middle of its episode.
-            if played.job.seed < 2:
-                other = tmp_path / f"plays-{1 - played.job.seed}"
-                if not lost and other.exists() and not (tmp_path / "stopped").exists():
-                    (tmp_path / "stopped").touch()
-                    os.kill(int(other.read_text()), signal.SIGSTOP)
-
-        played = backend.map(weights, jobs_of(task), stop_one, lost.append)
-    assert [bits(each) for each in played] == reference
-    assert [event.reason for event in lost] == ["gave no answer within 5 s"]
-    assert state_of(int(lost[0].worker.removeprefix("pid "))) is None
-
-
-def test_a_worker_that_stops_while_idle_cannot_stop_the_next_round(behaved, weights, monkeypatch):
-    monkeypatch.setattr(process_module, "STALL_LIMIT", 1)
+def test_a_stopped_worker_is_timed_out_and_its_episode_is_played_by_another(behaved):
     stopped = min(all_at_work(behaved))
     os.kill(stopped, signal.SIGSTOP)
+    behaved.timeout = 1.0
     lost: list[WorkerReplaced] = []
     # Larger than the pipe's room, so that handing it over waits for a reader.
     heavy = {"weight": torch.zeros(1_000_000)}
     assert len(behaved.map(heavy, orders(*["plays"] * 4), ignore, lost.append)) == 4
-    assert [event.worker for event in lost] == [f"pid {stopped}"]
-    assert "stopped in the middle of a message" in lost[0].reason
+    assert [(event.worker, event.reason) for event in lost] == [(f"pid {stopped}", "gave no answer within 1 s")]
+    assert state_of(stopped) is None
 
 
 def test_workers_that_die_between_rounds_cost_no_episode_an_attempt(tmp_path):
@@ -338,6 +329,7 @@ def test_workers_that_die_between_rounds_cost_no_episode_an_attempt(tmp_path):
         for pid in all_at_work(backend):
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda pid=pid: state_of(pid) is None)
+        assert len(backend.map(None, orders("plays"), ignore, ignore)) == 1
         assert len(backend.map(None, orders(*["plays"] * 8), ignore, ignore)) == 8
 
 
@@ -346,10 +338,11 @@ def test_workers_that_die_between_rounds_cost_no_episode_an_attempt(tmp_path):
     [
         ("dies", LONG, "was killed by SIGKILL"),
         ("exits", LONG, "ended with exit code 7"),
-        ("sleeps", 1.0, "gave no answer within 1 s"),
+        ("sleeps", 0.5, "gave no answer within 0.5 s"),
     ],
 )
 def test_an_episode_that_costs_three_workers_is_given_up_by_name(behaved, deed, timeout, reason):
+    behaved.map(None, orders("plays", "plays"), ignore, ignore)
     behaved.timeout = timeout
     lost: list[WorkerReplaced] = []
     with pytest.raises(EpisodeLost, match=f"'no-task' with seed 1 lost 3 workers; the last one {reason}; play"):
@@ -359,7 +352,14 @@ def test_an_episode_that_costs_three_workers_is_given_up_by_name(behaved, deed, 
     assert len(behaved.map(None, orders("plays", "plays"), ignore, ignore)) == 2
 
 
-def test_fifty_lost_workers_leave_no_zombie_and_no_open_file(behaved):
+def test_a_worker_that_leaves_as_if_all_were_well_is_replaced(behaved):
+    lost: list[WorkerReplaced] = []
+    assert len(behaved.map(None, orders("once leaves"), ignore, lost.append)) == 1
+    assert [event.reason for event in lost] == ["ended with exit code 0"]
+
+
+@pytest.mark.slow
+def test_fifty_lost_workers_leave_no_process_and_no_open_file(behaved):
     behaved.map(None, orders("plays", "plays"), ignore, ignore)
     server = parent_of(multiprocessing.active_children()[0].pid)
     before = open_files(os.getpid()), open_files(server)
@@ -371,6 +371,7 @@ def test_fifty_lost_workers_leave_no_zombie_and_no_open_file(behaved):
     behaved.map(None, orders("plays", "plays"), ignore, ignore)
     # The server closes its copies after the worker that it forked may already have played.
     wait_until(lambda: (open_files(os.getpid()), open_files(server)) == before)
+    assert len(multiprocessing.active_children()) == 2
 
 
 @pytest.mark.parametrize(
@@ -387,7 +388,12 @@ def test_a_mistake_is_the_same_error_in_a_worker_as_here(weights, job, error, me
 
 
 @pytest.mark.parametrize(
-    ("deed", "message"), [("divides", "ZeroDivisionError: division by zero"), ("confuses", "Unpicklable: 1 and 2")]
+    ("deed", "message"),
+    [
+        ("divides", "ZeroDivisionError: division by zero"),
+        ("confuses", "Unpicklable: 1 and 2"),
+        ("quits", "SystemExit: 1"),
+    ],
 )
 def test_any_other_error_ends_the_round_with_the_traceback_of_the_worker(behaved, deed, message):
     started = time.monotonic()
@@ -402,92 +408,26 @@ def test_an_error_in_making_the_player_reaches_the_caller():
         backend.map(None, orders("plays", "plays"), ignore, ignore)
 
 
-class Fatal:
-    """Cannot even be read by a worker."""
-
-    def __reduce__(self):
-        return os._exit, (3,)
-
-
-def test_workers_that_cannot_start_are_given_up_with_advice():
-    backend = ProcessBackend(GAME, 2, LONG, partial(Quick, Fatal()))
-    with backend, pytest.raises(NoWorkers, match=r"3 workers were lost before .* exit code 3; .*__main__"):
-        backend.map(None, orders("plays", "plays"), ignore, ignore)
-
-
-class Distant(Worker):
-    """A worker whose death shows only when it owes an answer."""
-
-    def __init__(self) -> None:
-        super().__init__("distant", LONG)
-        self.alive, self.job = True, None
-
-    def call(self) -> None:
-        self.ready = False
-
-    def give(self, weights, job: Job) -> None:
-        self.job = job
-
-    def answer(self):
-        if self.idle:
-            return None
-        if not self.alive:
-            raise WorkerLost("is gone")
-        return Ready() if self.place is None else Quick(GAME).play(self.job)
-
-    def kill(self) -> None:
-        self.alive = False
-
-    def release(self) -> None:
-        pass
-
-
-class DistantCrew(WorkerPool):
-    def _hire(self) -> Worker:
-        self.last = Distant()
-        return self.last
-
-    def _pack(self, weights):
-        return weights
-
-    def _wait(self, workers, seconds: float) -> None:
-        pass
-
-
-def test_an_episode_is_not_handed_from_one_dead_worker_to_the_next():
-    with DistantCrew(30, LONG) as crew:
-        crew.map(None, orders(*["plays"] * 60), ignore, ignore)
-        everybody = list(crew._crew)
-        assert len(everybody) == 30
-        for worker in everybody[:20]:
-            worker.alive = False
-        lost: list[WorkerReplaced] = []
-        assert len(crew.map(None, orders("plays"), ignore, lost.append)) == 1
-
-        def lose_half(_: Played) -> None:
-            for worker in crew._crew[:-1]:
-                worker.alive = False
-
-        lost.clear()
-        assert len(crew.map(None, orders(*["plays"] * 12), lose_half, lost.append)) == 12
-        assert lost
-
-
-def test_closing_ends_idle_workers_within_a_second_and_leaves_none(behaved):
-    behaved.map(None, orders("plays", "plays", "plays"), ignore, ignore)
-    pids = [child.pid for child in multiprocessing.active_children()]
-    assert len(pids) == 2
+def test_closing_ends_busy_and_idle_workers_within_a_second(behaved):
+    pids = all_at_work(behaved)
     started = time.monotonic()
     behaved.close()
     assert time.monotonic() - started < 1
     assert multiprocessing.active_children() == []
-    assert [state_of(pid) for pid in pids] == [None, None]
+    assert {state_of(pid) for pid in pids} == {None}
 
 
-def test_no_more_workers_are_started_than_there_are_jobs(behaved):
-    assert behaved.map(None, [], ignore, ignore) == []
-    behaved.map(None, orders("plays"), ignore, ignore)
-    assert len(multiprocessing.active_children()) == 1
+def test_a_script_that_does_not_guard_its_start_is_told_to(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "from esper.runs import Game, Job, Purpose\n"
+        "from esper.runs.backends import make_backend\n"
+        "with make_backend('process', Game(), 2) as backend:\n"
+        "    backend.map(None, [Job('digits', 0, 'none', Purpose.TRAIN)], print, print)\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert "NoWorkers: 3 workers were lost before they started; the last one ended before it played" in ended.stderr
+    assert "must start from 'if __name__ == \"__main__\":'" in ended.stderr.splitlines()[-1]
 
 
 def interrupted_then_endless(directory: str) -> None:
@@ -523,16 +463,21 @@ def test_interrupting_ends_the_workers_and_killing_the_parent_leaves_no_orphan(t
     ) as parent:
         first = [int(pid) for pid in parent.stdout.readline().split()]
         time.sleep(0.2)
+        interrupted = time.monotonic()
         os.killpg(parent.pid, signal.SIGINT)
         assert parent.stdout.readline() == "interrupted with 0 workers left\n"
+        assert time.monotonic() - interrupted < 2
         second = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(first) == len(second) == 2
         assert set(first).isdisjoint(second)
         server = parent_of(second[0])
         os.kill(parent.pid, signal.SIGKILL)
-        for pid in (*first, *second, server):
-            wait_until(lambda pid=pid: state_of(pid) in (None, "Z"), seconds=10)
+        killed = time.monotonic()
+        # The pipe ends when nobody holds it any more.
         assert "Traceback" not in parent.stderr.read()
+        assert time.monotonic() - killed < 5
+        for pid in (*first, *second, server):
+            wait_until(lambda pid=pid: state_of(pid) in (None, "Z"), seconds=5)
 
 
 def test_backends_are_found_by_name(task, weights):

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from esper.contracts import WAIT, ActionCodec, NullSink, Sink
+from esper.environment.data import Splits
 from esper.environment.episode import Episode, Outcome, World
 from esper.environment.masks import masks_of
 from esper.environment.observation import (
@@ -36,7 +37,7 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
 
     `reset(seed=s)` plays the episode of seed s. An action that is not legal is refused, with the reasons in
     `info["refused"]`, and the epoch passes as if waiting. `sink` takes the events of the episodes that are started
-    after it is set, and `probe` is shown their gradients.
+    after it is set, and `probe` is shown their gradients. `splits` is the task's data, if it has been loaded already.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # gymnasium declares it so
@@ -49,6 +50,7 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         data_dir: str | Path | None = None,
         world: World | None = None,
         sink: Sink | None = None,
+        splits: Splits | None = None,
     ) -> None:
         self.task = find_task(task) if isinstance(task, str) else task
         self.reward_mode = find_mode(reward_mode)
@@ -56,7 +58,8 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         self.world = world or World()
         self.sink = sink or NullSink()
         self.probe: Probe | None = None
-        splits = self.task.load(None if data_dir is None else Path(data_dir))
+        if splits is None:
+            splits = self.task.load(None if data_dir is None else Path(data_dir))
         self.splits = splits.to(torch.device(self.world.compute.device))
         probe = Episode(self.task, self.splits, 0, self.world)
         self._thresholds = self.world.growth_for(self.task).thresholds

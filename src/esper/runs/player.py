@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from esper.controller import (
     Policy,
     tensors,
 )
-from esper.environment import FIELDS, Compute, GrowEnv, Task, World, find_task, stream
+from esper.environment import FIELDS, Compute, GrowEnv, Splits, Task, World, find_task, stream
 from esper.rewards import RewardConfig
 from esper.rl import Buffer, MemoryState, Sequences, value_of
 from esper.runs.episode_recorder import EpisodeRecorder
@@ -77,11 +78,16 @@ class Game:
     record: bool = True
     """Whether decisions, rewards and changes of stage are kept as events."""
 
-    def build_env(self, task: str | Task) -> GrowEnv:
-        """The environment of a task; loads its data."""
+    def build_env(self, task: str | Task, splits: Splits | None = None) -> GrowEnv:
+        """The environment of a task; loads its data unless it is given."""
         found = find_task(task) if isinstance(task, str) else task
         config = RewardConfig.at_rent(self.rent, found.classes, self.discount)
-        return GrowEnv(found, self.reward, config, self.data_dir, World(compute=Compute(device=self.device)))
+        world = World(compute=Compute(device=self.device))
+        return GrowEnv(found, self.reward, config, self.data_dir, world, splits=splits)
+
+    def load_data(self, task: str) -> Splits:
+        """What `build_env` would load."""
+        return find_task(task).load(None if self.data_dir is None else Path(self.data_dir))
 
 
 LEARNED = ("learned", "greedy")
@@ -93,6 +99,8 @@ class Player:
 
     def __init__(self, game: Game) -> None:
         self.game = game
+        self.data: dict[str, Splits] = {}
+        """Of tasks that need not load theirs, because somebody has."""
         self._envs: dict[str, GrowEnv] = {}
         self._network = ControllerNetwork(FIELDS, game.network)
 
@@ -103,7 +111,7 @@ class Player:
     def env(self, task: str) -> GrowEnv:
         """The environment of a task."""
         if task not in self._envs:
-            self._envs[task] = self.game.build_env(task)
+            self._envs[task] = self.game.build_env(task, self.data.get(task))
         return self._envs[task]
 
     def play(self, job: Job, recorder: EpisodeRecorder | None = None) -> Played:

@@ -17,13 +17,14 @@ from esper.runs.backends.backend import (
 )
 from esper.runs.backends.choice import BACKENDS, DEFAULT_TIMEOUT, UnknownBackend, make_backend
 from esper.runs.backends.process import ProcessBackend
-from esper.runs.backends.ray import DifferentVersions, MissingRay, NoCluster, RayBackend
+from esper.runs.backends.ray import BadGpus, DifferentVersions, MissingRay, NoCluster, RayBackend
 from esper.runs.backends.serial import SerialBackend, one_thread
 
 __all__ = [
     "BACKENDS",
     "DEFAULT_TIMEOUT",
     "Backend",
+    "BadGpus",
     "BadWorkers",
     "DifferentVersions",
     "EpisodeFailed",

@@ -1,9 +1,9 @@
 """What every backend can do, and what can go wrong in all of them."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from torch import Tensor
 
@@ -37,41 +37,26 @@ class EpisodeFailed(RuntimeError):
     """An episode raised an error that no user can mend; the message is the worker's traceback."""
 
 
-class Backend(Protocol):
-    """Plays jobs, `workers` of them at a time."""
+class Backend(ABC):
+    """Plays jobs, `workers` of them at a time. Leaving its context closes it."""
 
     workers: int
 
+    @abstractmethod
     def map(self, weights: Weights | None, jobs: Sequence[Job], done: Done, replaced: Replaced) -> list[Played]:
         """Play all jobs under these weights; the results are in the order of the jobs.
 
         `done` and `replaced` are called in the calling thread, as episodes complete and as workers are lost. The first
         error of an episode ends the round.
         """
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # a backend without workers has nothing to do
         """Let all workers go."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class Closing:
-    """Leaving the context closes."""
-
-    def close(self) -> None: ...
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -22,11 +22,12 @@ def make_backend(
     timeout: float = DEFAULT_TIMEOUT,
     ray_address: str | None = None,
     player: MakePlayer = Player,
+    gpus_per_worker: float = 0.0,
 ) -> Backend:
     """The backend of that name. Without `workers`, or with 0, it has one per core of the machine or cluster.
 
     A worker that does not answer within `timeout` seconds is replaced. Without `ray_address`, ray runs on this machine.
-    `player` is what a worker plays with.
+    `player` is what a worker plays with. On device 'cuda' each worker of ray has a GPU of its own, or this share.
     """
     if name not in BACKENDS:
         raise UnknownBackend(f"no backend '{name}'; {nearest(name, BACKENDS)}")
@@ -39,5 +40,5 @@ def make_backend(
             )
         return SerialBackend(game, player)
     if name == "ray":
-        return RayBackend(game, workers or None, timeout, ray_address or None, player)
+        return RayBackend(game, workers or None, timeout, ray_address or None, player, gpus_per_worker)
     return ProcessBackend(game, workers or usable_cores(), timeout, player)

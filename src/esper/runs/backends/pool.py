@@ -1,76 +1,55 @@
-"""Workers that may be lost, and the round that completes nevertheless. Knows nothing of processes or clusters."""
+"""A round that completes though workers are lost. Knows nothing of processes or clusters."""
 
-import math
+import pickle
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter, deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
 
-from esper.runs.backends.backend import Closing, Done, EpisodeLost, NoWorkers, Replaced, Weights, check_weights
-from esper.runs.backends.worker import Answer, Failure
-from esper.runs.player import Job, Played
+from esper.runs.backends.backend import (
+    Backend,
+    Done,
+    EpisodeLost,
+    MakePlayer,
+    NoWorkers,
+    Replaced,
+    Weights,
+    check_weights,
+)
+from esper.runs.backends.worker import Answer, Failure, Parcel
+from esper.runs.player import Game, Job, Played
 from esper.telemetry import WorkerReplaced
 
 ATTEMPTS = 3
-"""How many workers one episode may cost, and how many may be lost unused while no other is at work."""
+"""How many workers one episode may cost, and how many may be lost in a row before they have started."""
 
 
 class WorkerLost(Exception):
     """A worker will not answer any more. The message says what it did: "was killed by SIGKILL"."""
 
+    def __init__(self, reason: str, *, while_playing: bool = True) -> None:
+        super().__init__(reason)
+        self.while_playing = while_playing
 
-class Ready:
-    """A worker's first word."""
 
+class Task:
+    """A job in the hands of a worker, which may still have to start."""
 
-class Worker(ABC):
-    """One that plays one job at a time, somewhere."""
-
-    def __init__(self, name: str, start_limit: float) -> None:
-        self.name = name
-        self.ready = False
-        self.proven = False
-        """It has answered a job."""
-        self.informed = False
-        """It has the weights of this round."""
-        self.place: int | None = None
-        """Of the job that it plays, among those of the round."""
-        self.limit = start_limit
+    def __init__(self) -> None:
+        self.worker = "a worker that had not started"
         self.asked = time.monotonic()
+        self.began: float | None = None
 
-    @property
-    def idle(self) -> bool:
-        return self.ready and self.place is None
+    def begin(self, worker: str) -> None:
+        """The worker is there, and plays from now on."""
+        self.worker, self.began = worker, time.monotonic()
 
-    @property
-    def deadline(self) -> float:
-        """When it must have answered."""
-        return math.inf if self.idle else self.asked + self.limit
 
-    def ask(self, place: int, limit: float) -> None:
-        """From now on it owes an answer."""
-        self.place, self.limit, self.asked = place, limit, time.monotonic()
-
-    @abstractmethod
-    def call(self) -> None:
-        """If its death would go unnoticed while it is idle, it must say again that it is ready."""
-
-    @abstractmethod
-    def give(self, weights: Any, job: Job) -> None:
-        """Hand over a job, and the packed weights unless they are None. May raise `WorkerLost`."""
-
-    @abstractmethod
-    def answer(self) -> Answer | Ready | None:
-        """What it has to say by now, if anything. May raise `WorkerLost`."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """Let it end at once, whatever it does."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Give back what it holds in this process, after it was killed."""
+SomeTask = TypeVar("SomeTask", bound=Task)
 
 
 class Round:
@@ -84,8 +63,8 @@ class Round:
         self._done, self._replaced = done, replaced
 
     @property
-    def unfinished(self) -> int:
-        return len(self.jobs) - len(self._played)
+    def unfinished(self) -> bool:
+        return len(self._played) < len(self.jobs)
 
     def results(self) -> list[Played]:
         return [self._played[place] for place in range(len(self.jobs))]
@@ -94,140 +73,110 @@ class Round:
         self._played[place] = played
         self._done(played)
 
-    def report(self, worker: Worker, reason: str, place: int) -> None:
-        self._replaced(WorkerReplaced(worker.name, reason, self.jobs[place].seed))
-
-    def lose(self, worker: Worker, reason: str, place: int) -> None:
-        """The job is played again before all others, unless it has cost too many workers."""
+    def play_again(self, place: int, worker: str, lost: WorkerLost) -> None:
+        """Before all others, unless it has cost too many workers."""
+        job = self.jobs[place]
         self.waiting.appendleft(place)
-        self._losses[place] += 1
-        self.report(worker, reason, place)
+        self._replaced(WorkerReplaced(worker, str(lost), job.seed))
+        self._losses[place] += lost.while_playing
         if self._losses[place] == ATTEMPTS:
-            job = self.jobs[place]
             raise EpisodeLost(
                 f"the episode of task '{job.task}' with seed {job.seed} lost {ATTEMPTS} workers; "
-                f"the last one {reason}; play it alone with backend 'serial' to see why, "
+                f"the last one {lost}; play it alone with backend 'serial' to see why, "
                 "take fewer workers if memory is short, or a longer timeout if episodes are long"
             )
 
 
-class WorkerPool(Closing, ABC):
-    """As many workers as are needed and allowed. One that dies or stays silent is replaced."""
+class Pool(Backend, Generic[SomeTask]):
+    """At most `workers` jobs at a time. A worker that dies or gives no answer within `timeout` seconds is replaced."""
 
-    cure = ""
+    cure: str
     """What to do when workers cannot be started."""
+    start_limit: float
+    """Seconds in which a worker must have started."""
 
-    def __init__(self, workers: int, timeout: float) -> None:
+    def __init__(self, game: Game, workers: int, timeout: float, player: MakePlayer) -> None:
         self.workers, self.timeout = workers, timeout
-        self._crew: list[Worker] = []
-        self._useless = 0
+        self._game, self._player = game, player
+        self._name, self._rounds = uuid4().hex, count(1)
+        self._never_started = 0
 
     def map(self, weights: Weights | None, jobs: Sequence[Job], done: Done, replaced: Replaced) -> list[Played]:
         """See `Backend`."""
         check_weights(weights, jobs)
-        book = Round(jobs, done, replaced)
-        parcel = None if weights is None else self._pack(weights)
-        for worker in self._crew:
-            worker.informed = False
-        self._call_idle()
+        this = Round(jobs, done, replaced)
+        parcel = self._pack(self._parcel(weights))
+        running: dict[SomeTask, int] = {}
         try:
-            while book.unfinished:
-                self._fill_up(book)
-                self._hand_out(book, parcel)
-                soonest = min((worker.deadline for worker in self._crew), default=0.0)
-                self._wait(self._crew, max(0.0, soonest - time.monotonic()))
-                self._listen(book)
+            while this.unfinished:
+                while this.waiting and len(running) < self.workers:
+                    place = this.waiting.popleft()
+                    running[self._submit(parcel, jobs[place])] = place
+                self._collect(this, running)
         except BaseException:
-            # What the busy ones play belongs to no round any more.
-            for worker in [worker for worker in self._crew if not worker.idle]:
-                self._dismiss(worker)
+            self._stop(running)  # what they play belongs to no round any more
             raise
-        return book.results()
-
-    def close(self) -> None:
-        """Idle workers and busy ones alike end at once."""
-        for worker in self._crew:
-            worker.kill()
-        while self._crew:
-            self._crew.pop().release()
+        return this.results()
 
     @abstractmethod
-    def _hire(self) -> Worker:
-        """Start a worker; it need not be ready yet."""
+    def _pack(self, parcel: Parcel) -> Any:
+        """Once per round: the parcel in the form in which workers take it."""
 
     @abstractmethod
-    def _pack(self, weights: Weights) -> Any:
-        """Once per round: the weights in the form in which workers take them."""
+    def _submit(self, parcel: Any, job: Job) -> SomeTask:
+        """Hand the job to a worker."""
 
     @abstractmethod
-    def _wait(self, workers: Sequence[Worker], seconds: float) -> None:
-        """Until one of them may have something to say, or the time is over."""
+    def _wait(self, tasks: Sequence[SomeTask], seconds: float) -> Iterable[SomeTask]:
+        """The tasks that have come to an end; perhaps none, at the latest when the time is over."""
 
-    def _fill_up(self, book: Round) -> None:
-        while len(self._crew) < min(self.workers, book.unfinished):
-            self._crew.append(self._hire())
+    @abstractmethod
+    def _answer(self, task: SomeTask) -> Answer:
+        """Of a task that has come to an end. May raise `WorkerLost`."""
 
-    def _hand_out(self, book: Round, parcel: Any) -> None:
-        for worker in [worker for worker in self._crew if worker.idle]:
-            if not book.waiting:
-                return
-            place = book.waiting.popleft()
-            worker.ask(place, self.timeout)
-            try:
-                worker.give(None if worker.informed else parcel, book.jobs[place])
-            except WorkerLost as lost:
-                book.waiting.appendleft(place)
-                worker.place = None
-                self._replace(book, worker, str(lost))
-            worker.informed = True
+    @abstractmethod
+    def _stop(self, tasks: Iterable[SomeTask]) -> None:
+        """End their workers, whatever they do."""
 
-    def _listen(self, book: Round) -> None:
-        for worker in list(self._crew):
-            try:
-                answer = worker.answer()
-                if answer is None and time.monotonic() >= worker.deadline:
-                    omission = "gave no answer" if worker.ready else "did not start"
-                    raise WorkerLost(f"{omission} within {worker.limit:g} s")
-            except WorkerLost as lost:
-                self._replace(book, worker, str(lost))
-                continue
-            if isinstance(answer, Ready):
-                worker.ready = True
-            elif answer is not None:
-                self._take(book, worker, answer)
+    def _parcel(self, weights: Weights | None) -> Parcel:
+        # Main memory, because no worker has the caller's device; plain pickle, because torch's own way between
+        # processes keeps a file descriptor open per tensor.
+        kept = None if weights is None else {name: value.detach().cpu() for name, value in weights.items()}
+        shipped = None if kept is None else pickle.dumps(kept)
+        return Parcel(self._player, self._game, str(Path.cwd()), self._name, next(self._rounds), shipped)
 
-    def _take(self, book: Round, worker: Worker, answer: Answer) -> None:
-        place, worker.place = worker.place, None
-        worker.proven, self._useless = True, 0
-        assert place is not None
+    def _collect(self, this: Round, running: dict[SomeTask, int]) -> None:
+        """Wait for something to happen, and see to it."""
+        soonest = min(self._deadline(task) for task in running)
+        for task in self._wait(list(running), max(0.0, soonest - time.monotonic())):
+            self._take(this, task, running.pop(task))
+        now = time.monotonic()
+        for task in [task for task in running if self._deadline(task) <= now]:
+            limit, omission = self._limit(task)
+            silent = WorkerLost(f"{omission} within {limit:g} s", while_playing=task.began is not None)
+            self._replace(this, task, running.pop(task), silent)
+
+    def _limit(self, task: SomeTask) -> tuple[float, str]:
+        return (self.start_limit, "did not start") if task.began is None else (self.timeout, "gave no answer")
+
+    def _deadline(self, task: SomeTask) -> float:
+        return (task.began or task.asked) + self._limit(task)[0]
+
+    def _take(self, this: Round, task: SomeTask, place: int) -> None:
+        try:
+            answer = self._answer(task)
+        except WorkerLost as lost:
+            self._replace(this, task, place, lost)
+            return
+        self._never_started = 0
         if isinstance(answer, Failure):
             raise answer.raised()
-        book.finish(place, answer)
+        this.finish(place, answer)
 
-    def _replace(self, book: Round, worker: Worker, reason: str) -> None:
-        """A worker that was lost without a job is not that job's fault; the next one takes its place."""
-        self._dismiss(worker)
-        self._call_idle()
-        if worker.place is not None:
-            book.lose(worker, reason, worker.place)
-            return
-        if book.waiting:
-            book.report(worker, reason, book.waiting[0])
-        self._useless += not worker.proven
-        if self._useless >= ATTEMPTS and not any(other.ready or other.proven for other in self._crew):
-            self._useless = 0
-            raise NoWorkers(
-                f"{ATTEMPTS} workers were lost before they played anything; the last one {reason}; {self.cure}"
-            )
-
-    def _call_idle(self) -> None:
-        """So that no episode is handed from one dead worker to the next, and blamed for all of them."""
-        for worker in self._crew:
-            if worker.idle:
-                worker.call()
-
-    def _dismiss(self, worker: Worker) -> None:
-        # An interruption from here on must not find it again.
-        self._crew.remove(worker)
-        worker.kill()
-        worker.release()
+    def _replace(self, this: Round, task: SomeTask, place: int, lost: WorkerLost) -> None:
+        self._stop([task])
+        this.play_again(place, task.worker, lost)
+        self._never_started += task.began is None
+        if self._never_started == ATTEMPTS:
+            self._never_started = 0
+            raise NoWorkers(f"{ATTEMPTS} workers were lost before they started; the last one {lost}; {self.cure}")

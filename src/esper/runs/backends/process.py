@@ -2,132 +2,143 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
-import socket
-import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
-from pathlib import Path
+from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any
 
-from esper.runs.backends.backend import MakePlayer, NoWorkers, Weights
-from esper.runs.backends.pool import Ready, Worker, WorkerLost, WorkerPool
-from esper.runs.backends.worker import Answer, WorkerPlayer, packed, packed_weights, unpacked
+from pebble import ProcessExpired, ProcessPool
+
+from esper.runs.backends.backend import MakePlayer, NoWorkers
+from esper.runs.backends.pool import Pool, Task, WorkerLost
+from esper.runs.backends.worker import HERE, Answer, Failure, Parcel
 from esper.runs.player import Game, Job, Player
 
-START_LIMIT = 300.0
-"""Seconds in which a new process must have said that it is ready. Torch from a cold disk is slow."""
 PRELOADED = (__name__, "torch._dynamo")
 """What the fork server imports once for all workers; the second is what the first optimiser would import."""
-STALL_LIMIT = 10
-"""Seconds without a byte, in the middle of a message, after which the other side is taken for stopped."""
+PULSE = 0.5
+"""Seconds between looks at whether the workers are alive; pebble does not tell of one that ends with exit code 0."""
 
 
-class ProcessBackend(WorkerPool):
-    """Worker processes with one torch thread each; a round outlives any of them."""
+class ProcessWorker(Task):
+    """One process in a pool of its own: in a shared one, a process that dies can take the others' lock with it."""
 
+    def __init__(self, context: Any) -> None:
+        super().__init__()
+        self.pid: int | None = None
+        """None until it has started."""
+        self.answer: Future[bytes] | None = None
+        """Of its job; None while it is idle."""
+        self.pool = ProcessPool(1, initializer=die_with_parent, context=context)
+        self.pool.schedule(os.getpid).add_done_callback(self._greet)
+
+    def _greet(self, pid: Future[int]) -> None:
+        if pid.exception() is None:
+            self.pid = pid.result()
+            self.begin(f"pid {self.pid}")
+
+    def ask(self, parcel: bytes, job: Job) -> None:
+        """From now on it owes an answer."""
+        if self.pid is not None:
+            self.begin(self.worker)
+        try:
+            self.answer = self.pool.schedule(play, args=(parcel, pickle.dumps(job)))
+        except RuntimeError as error:  # it died while it was idle
+            self.answer = Future()
+            self.answer.set_exception(BrokenProcessPool(str(error)))
+
+
+class ProcessBackend(Pool[ProcessWorker]):
+    """Worker processes with one torch thread each, as many as are needed and allowed."""
+
+    start_limit = 300.0  # torch from a cold disk is slow
     cure = (
         "its message is above; a script that trains must start from 'if __name__ == \"__main__\":', "
         "and backend 'serial' needs no workers"
     )
 
     def __init__(self, game: Game, workers: int, timeout: float, player: MakePlayer = Player) -> None:
-        super().__init__(workers, timeout)
-        self._game, self._player = game, player
+        super().__init__(game, workers, timeout, player)
+        self._workers: list[ProcessWorker] = []
         with _told_as_no_workers():
             self._context = _context()
 
-    def _hire(self) -> Worker:
-        with _told_as_no_workers():
-            return ProcessWorker(self._context, self._player, self._game)
+    def close(self) -> None:
+        """Idle workers and busy ones alike end at once."""
+        self._stop(list(self._workers))
 
-    def _pack(self, weights: Weights) -> bytes:
-        return packed_weights(weights)
+    def _pack(self, parcel: Parcel) -> bytes:
+        return pickle.dumps(parcel)
 
-    def _wait(self, workers: Sequence[Worker], seconds: float) -> None:
-        ours = [worker for worker in workers if isinstance(worker, ProcessWorker)]
-        sources = [source for worker in ours for source in (worker.connection, worker.process.sentinel)]
-        wait(sources, seconds)
+    def _submit(self, parcel: bytes, job: Job) -> ProcessWorker:
+        worker = next((worker for worker in self._workers if worker.answer is None), None)
+        if worker is None:
+            with _told_as_no_workers():
+                worker = ProcessWorker(self._context)
+            self._workers.append(worker)
+        worker.ask(parcel, job)
+        return worker
 
+    def _wait(self, tasks: Sequence[ProcessWorker], seconds: float) -> Iterable[ProcessWorker]:
+        owed = {worker.answer: worker for worker in tasks if worker.answer is not None}
+        finished = wait(owed, min(seconds, PULSE), FIRST_COMPLETED).done
+        if finished:
+            return [owed[answer] for answer in finished]
+        alive = {None, *(child.pid for child in multiprocessing.active_children())}
+        return [worker for worker in tasks if worker.pid not in alive]
 
-class ProcessWorker(Worker):
-    """The parent's view of one process."""
-
-    def __init__(self, context: Any, player: MakePlayer, game: Game) -> None:
-        self.connection, theirs = context.Pipe()
-        _limit_stalls(self.connection)
-        self.process = context.Process(target=serve, args=(theirs, player, game, str(Path.cwd())), daemon=True)
+    def _answer(self, task: ProcessWorker) -> Answer:
+        answer, task.answer = task.answer, None
+        assert answer is not None
         try:
-            self.process.start()
-        except BaseException:
-            self.connection.close()
-            raise
-        finally:
-            theirs.close()
-        super().__init__(f"pid {self.process.pid}", START_LIMIT)
+            return pickle.loads(answer.result(PULSE))  # type: ignore[no-any-return]
+        except ProcessExpired as error:
+            raise WorkerLost(_fate(error.exitcode)) from error
+        except TimeoutError as error:
+            raise WorkerLost(_fate(0)) from error
+        except BrokenProcessPool as error:
+            raise WorkerLost("ended before it played", while_playing=False) from error
 
-    def call(self) -> None:
-        """Its pipe tells at once when it is dead."""
-
-    def give(self, weights: bytes | None, job: Job) -> None:
-        try:
-            self.connection.send_bytes(packed((weights, job)))
-        except OSError as error:
-            raise WorkerLost(self._fate(error)) from error
-
-    def answer(self) -> Answer | Ready | None:
-        try:
-            if self.connection.poll():
-                return unpacked(self.connection.recv_bytes())  # type: ignore[no-any-return]
-        except (EOFError, OSError) as error:
-            raise WorkerLost(self._fate(error)) from error
-        if not self.process.is_alive():
-            raise WorkerLost(self._fate(None))
-        return None
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    def release(self) -> None:
-        self.connection.close()
-        self.process.join(STALL_LIMIT)
-        if self.process.exitcode is not None:
-            self.process.close()
-
-    def _fate(self, error: Exception | None) -> str:
-        if isinstance(error, BlockingIOError):
-            return f"stopped in the middle of a message for {STALL_LIMIT} s"
-        self.process.join(1.0)
-        code = self.process.exitcode
-        if code is None:
-            return "closed its pipe"
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    def _stop(self, tasks: Iterable[ProcessWorker]) -> None:
+        ending = list(tasks)
+        pids = {worker.pid for worker in ending}
+        for child in multiprocessing.active_children():
+            if child.pid in pids:
+                child.kill()  # pebble would ask first, and wait for an answer
+        for worker in ending:
+            worker.pool.stop()  # type: ignore[no-untyped-call]
+        for worker in ending:
+            worker.pool.join()
+            self._workers.remove(worker)
 
 
-def serve(connection: Connection, player: MakePlayer, game: Game, folder: str) -> None:
-    """The life of a worker process: jobs come in, answers go out, until the pipe is closed or the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    desk = WorkerPlayer(player, game, folder)
-    try:
-        connection.send_bytes(packed(Ready()))
-        while True:
-            weights, job = unpacked(connection.recv_bytes())
-            connection.send_bytes(packed(desk.play(weights, job)))
-    except (EOFError, OSError):
-        return
+def die_with_parent() -> None:
+    """In a worker: a long episode would not notice, and keep a core busy for nobody."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 
-def _die_with_parent() -> None:
-    """A long episode notices nothing by itself, and would keep a core busy for nobody."""
+def _wait_for_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
-        wait([parent.sentinel])
+        connection.wait([parent.sentinel])
         os._exit(1)
+
+
+def play(parcel: bytes, job: bytes) -> bytes:
+    """In a worker: the pickled answer."""
+    try:
+        return pickle.dumps(HERE.play(pickle.loads(parcel), pickle.loads(job)))
+    except Exception as error:
+        return pickle.dumps(Failure.of(error))
+
+
+def _fate(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 @contextmanager
@@ -135,11 +146,14 @@ def _told_as_no_workers() -> Iterator[None]:
     """The system's reasons for not starting a process, in words that say what to do."""
     try:
         yield
-    except (OSError, EOFError) as error:
-        raise NoWorkers(f"no process can be started ({error}); take fewer workers, or backend 'serial'") from error
+    except (OSError, EOFError, BrokenProcessPool) as error:
+        raise NoWorkers(
+            f"no process can be started ({error.__cause__ or error}); take fewer workers, raise the limit with "
+            "'ulimit -n' or 'ulimit -u', or take backend 'serial'"
+        ) from error
 
 
-def _context() -> BaseContext:
+def _context() -> Any:
     """A server that has imported everything and forks a worker in no time; a fresh interpreter where there is none.
 
     The server is started now, to import while the caller does other things, and with Ctrl-C blocked for itself and
@@ -156,13 +170,3 @@ def _context() -> BaseContext:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
-
-
-def _limit_stalls(connection: Connection) -> None:
-    """A process that is stopped while we read from it or write to it must not stop us as well."""
-    if os.name != "posix":
-        return
-    limit = struct.pack("ll", STALL_LIMIT, 0)
-    with socket.socket(fileno=os.dup(connection.fileno())) as ours:
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            ours.setsockopt(socket.SOL_SOCKET, option, limit)

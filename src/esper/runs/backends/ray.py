@@ -4,32 +4,28 @@ import os
 import signal
 import socket
 import threading
-import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 import esper
 from esper.contracts import EsperError
-from esper.runs.backends.backend import MakePlayer, Weights, usable_cores
-from esper.runs.backends.pool import Ready, Worker, WorkerLost, WorkerPool
-from esper.runs.backends.worker import Answer, Failure, WorkerPlayer, packed_weights
+from esper.environment import Split, Splits
+from esper.runs.backends.backend import MakePlayer, usable_cores
+from esper.runs.backends.pool import Pool, Task, WorkerLost
+from esper.runs.backends.worker import HERE, Answer, Failure, Parcel
 from esper.runs.player import Game, Job, Player
 
-START_LIMIT = 600.0
-"""Seconds in which a cluster must have found room for a worker: a machine may have to be rented first."""
 FETCH_LIMIT = 60.0
 """Seconds for an answer to come over from the machine that has it."""
 REACH_LIMIT = 10.0
 """Seconds in which a cluster must accept a connection. Ray itself would try for seven minutes."""
-STORE_BYTES = 256 * 2**20
-"""Shared memory for ray on this machine: weights and answers are small."""
 
 QUIET = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": "worker died or was killed|Raylet is terminated|node with node id",
@@ -46,6 +42,10 @@ class MissingRay(EsperError):
 
 class NoCluster(EsperError):
     """No ray cluster can be reached or started."""
+
+
+class BadGpus(EsperError):
+    """A share of a GPU that no worker can have."""
 
 
 class DifferentVersions(EsperError):
@@ -67,34 +67,35 @@ class Origin:
         return cls(name, versions, torch.backends.cpu.get_cpu_capability())
 
 
-class RayDesk:
-    """A desk in a process of ray's."""
+class RayTask(Task):
+    """A task of ray's: its worker says who it is, then what came of the job."""
 
-    def __init__(self, player: MakePlayer, game: Game, folder: str) -> None:
-        self._desk = WorkerPlayer(player, game, folder)
-
-    def origin(self) -> Origin:
-        """Asked for first of all: the answer comes once there is room for this worker on some machine."""
-        context = import_module("ray").get_runtime_context()
-        return Origin.here(f"pid {os.getpid()} on node {context.get_node_id()[:8]}")
-
-    def play(self, weights: list[Any], job: Job) -> Answer:
-        """`weights` is empty, or holds the reference to the packed ones."""
-        return self._desk.play(import_module("ray").get(weights[0]) if weights else None, job)
+    def __init__(self, words: Any) -> None:
+        super().__init__()
+        self.words = words
+        self.answer: Answer | WorkerLost | None = None
 
 
-class RayBackend(WorkerPool):
-    """Actors with one core and one torch thread each. Weights go to every machine once per round.
+class RayBackend(Pool[RayTask]):
+    """Tasks with one core and one torch thread each. Weights go to every machine once per round, data once.
 
     Joins the ray that is already running in this process, the cluster at `address` (or at RAY_ADDRESS, as ray itself
     does), or starts ray here; and at the end stops only what it started.
     """
 
+    start_limit = 600.0  # a machine may have to be rented first
     cure = "look at 'ray status'; every machine needs this package, and a free core per worker"
 
     def __init__(
-        self, game: Game, workers: int | None, timeout: float, address: str | None = None, player: MakePlayer = Player
+        self,
+        game: Game,
+        workers: int | None,
+        timeout: float,
+        address: str | None = None,
+        player: MakePlayer = Player,
+        gpus_per_worker: float = 0.0,
     ) -> None:
+        needs = resources(game.device, gpus_per_worker)
         self._ray = _import_ray()
         self._ours = not self._ray.is_initialized()
         if address is not None and not self._ours:
@@ -102,72 +103,100 @@ class RayBackend(WorkerPool):
             raise NoCluster(f"this process has joined ray at {present} already; give no address to use it")
         if self._ours:
             _connect(self._ray, workers or usable_cores(), address or os.environ.get("RAY_ADDRESS"))
-        cores = int(self._ray.cluster_resources().get("CPU", 1))
-        super().__init__(workers or max(1, cores), timeout)
-        # Ray must not start or play anything again by itself: we do, and say so.
-        options = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
-        self._desk = self._ray.remote(**options)(RayDesk)
-        self._game, self._player = game, player
+        super().__init__(game, workers or room(self._ray.cluster_resources(), needs), timeout, player)
+        # Ray must not play anything again by itself: we do, and say so.
+        self._play = self._ray.remote(max_retries=0, num_returns="streaming", **needs)(play)
+        self._data: dict[str, Any] = {}
+        self._stored: dict[Splits, Any] = {}
 
     def close(self) -> None:
-        super().close()
+        """Stop ray, if it was started here; tasks do not outlive their round."""
+        self._data, self._stored = {}, {}
         if self._ours:
             self._ray.shutdown()
 
-    def _hire(self) -> Worker:
-        return RayWorker(self._ray, self._desk.remote(self._player, self._game, str(Path.cwd())))
+    def _pack(self, parcel: Parcel) -> Any:
+        return self._ray.put(parcel)
 
-    def _pack(self, weights: Weights) -> Any:
-        return self._ray.put(packed_weights(weights))
+    def _submit(self, parcel: Any, job: Job) -> RayTask:
+        if job.task not in self._data:
+            self._data[job.task] = self._store(self._game.load_data(job.task))
+        return RayTask(self._play.remote(parcel, job, [self._data[job.task]]))
 
-    def _wait(self, workers: Sequence[Worker], seconds: float) -> None:
-        pending = [worker.owed for worker in workers if isinstance(worker, RayWorker) and worker.owed is not None]
-        if pending:
-            self._ray.wait(pending, timeout=seconds)
+    def _store(self, splits: Splits) -> Any:
+        """The reference to data that all workers of a machine share. Tasks with the same data share it as well."""
+        if splits not in self._stored:
+            self._stored[splits] = self._ray.put(arrays(splits))
+        return self._stored[splits]
 
+    def _wait(self, tasks: Sequence[RayTask], seconds: float) -> Iterable[RayTask]:
+        speakers = {task.words: task for task in tasks}
+        ready, _ = self._ray.wait(list(speakers), timeout=seconds)
+        for words in ready:
+            self._listen(speakers[words])
+        return [task for task in tasks if task.answer is not None]
 
-class RayWorker(Worker):
-    """The driver's view of one actor."""
-
-    def __init__(self, ray: Any, actor: Any) -> None:
-        super().__init__("a worker that had not started", START_LIMIT)
-        self._ray, self._actor = ray, actor
-        self.owed = actor.origin.remote()
-        """The reference to its next answer; None if it owes none."""
-
-    def call(self) -> None:
-        self.ready, self.limit, self.asked = False, START_LIMIT, time.monotonic()
-        self.owed = self._actor.origin.remote()
-
-    def give(self, weights: Any, job: Job) -> None:
-        self.owed = self._actor.play.remote([] if weights is None else [weights], job)
-
-    def answer(self) -> Answer | Ready | None:
-        if self.owed is None or not self._ray.wait([self.owed], timeout=0)[0]:
-            return None
-        found = self._fetch(self.owed)
-        self.owed = None
-        if isinstance(found, Origin):
-            self.name = found.name
-            check_origin(found)
-            return Ready()
-        return found  # type: ignore[no-any-return]
-
-    def kill(self) -> None:
-        self._ray.kill(self._actor)
-
-    def release(self) -> None:
-        self.owed = None
-
-    def _fetch(self, answer: Any) -> Any:
+    def _listen(self, task: RayTask) -> None:
         errors = self._ray.exceptions
         try:
-            return self._ray.get(answer, timeout=FETCH_LIMIT)
+            said = self._ray.get(next(task.words), timeout=FETCH_LIMIT)
         except errors.RayTaskError as error:
-            # Nothing inside a desk raises, so this is what it was given, or could not give back.
-            return Failure.of(error)
+            # Nothing that is played raises, so this is what the task was given, or could not give back.
+            task.answer = Failure.of(error)
         except errors.RayError as error:
-            raise WorkerLost(f"was lost ({_short(error)})") from error
+            task.answer = WorkerLost(f"was lost ({type(error).__name__})", while_playing=task.began is not None)
+        else:
+            if isinstance(said, Origin):
+                check_origin(said)
+                task.begin(said.name)
+            else:
+                task.answer = said
+
+    def _answer(self, task: RayTask) -> Answer:
+        assert task.answer is not None
+        if isinstance(task.answer, WorkerLost):
+            raise task.answer
+        return task.answer
+
+    def _stop(self, tasks: Iterable[RayTask]) -> None:
+        for task in tasks:
+            self._ray.cancel(task.words, force=True)
+
+
+def play(parcel: Parcel, job: Job, data: Sequence[Any]) -> Iterator[Origin | Answer]:
+    """In a worker: who it is, then what came of the job. `data` holds the reference to that of the job's task."""
+    ray = import_module("ray")
+    yield Origin.here(f"pid {os.getpid()} on node {ray.get_runtime_context().get_node_id()[:8]}")
+    yield HERE.play(parcel, job, lambda: splits_of(ray.get(data[0])))
+
+
+def arrays(splits: Splits) -> list[NDArray[Any]]:
+    """In the form in which processes of one machine share them."""
+    return [part.numpy() for split in (splits.train, splits.evaluation, splits.test) for part in (split.x, split.y)]
+
+
+def splits_of(given: Sequence[NDArray[Any]]) -> Splits:
+    """The same data, not copied."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable")  # nobody writes to a split
+        x, y, evaluation_x, evaluation_y, test_x, test_y = map(torch.from_numpy, given)
+    return Splits(Split(x, y), Split(evaluation_x, evaluation_y), Split(test_x, test_y))
+
+
+def resources(device: str, gpus_per_worker: float) -> dict[str, float]:
+    """What a task asks ray for. On a GPU that is one of its own, or the share `gpus_per_worker` of one."""
+    if not 0 <= gpus_per_worker <= 1:
+        raise BadGpus(
+            f"gpus_per_worker is {gpus_per_worker:g}; an episode plays on one GPU: give 1, or a fraction to share it"
+        )
+    on_gpu = device.startswith("cuda")
+    return {"num_cpus": 1, "num_gpus": gpus_per_worker or 1} if on_gpu else {"num_cpus": 1}
+
+
+def room(cluster: Mapping[str, float], needs: Mapping[str, float]) -> int:
+    """How many workers the cluster has room for; at least one, because a cluster may grow."""
+    names = {"num_cpus": "CPU", "num_gpus": "GPU"}
+    return max(1, min(int(cluster.get(names[need], 0) / amount) for need, amount in needs.items()))
 
 
 def _import_ray() -> Any:
@@ -182,7 +211,7 @@ def _import_ray() -> Any:
 
 
 def _connect(ray: Any, workers: int, address: str | None) -> None:
-    where = {"address": "local", "num_cpus": workers, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+    where = {"address": "local", "num_cpus": workers, "include_dashboard": False}
     if address is not None:
         _check_reach(address)
         where = {"address": address}
@@ -230,9 +259,3 @@ def check_origin(worker: Origin) -> None:
             "episodes depend in the last digits on where they are played",
             stacklevel=2,
         )
-
-
-def _short(error: Exception) -> str:
-    """Of ray's long stories the last line tells most, and of that the first sentence."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1].partition('. ')[0]}" if lines else type(error).__name__

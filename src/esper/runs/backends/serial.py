@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from esper.runs.backends.backend import Closing, Done, MakePlayer, Replaced, Weights, check_weights
+from esper.runs.backends.backend import Backend, Done, MakePlayer, Replaced, Weights, check_weights
 from esper.runs.backends.worker import quiet_player
 from esper.runs.player import Game, Job, Played, Player
 
@@ -21,7 +21,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class SerialBackend(Closing):
+class SerialBackend(Backend):
     """Needs nothing, shows errors where they happen, and has no worker to lose."""
 
     def __init__(self, game: Game, player: MakePlayer = Player) -> None:

@@ -1,17 +1,33 @@
-"""Where a job is played, in whatever process: a player at one torch thread, and what came of each job."""
+"""What a worker does with a job, in whatever process: play it at one torch thread, and say what came of it."""
 
 import os
 import pickle
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from esper.contracts import EsperError
-from esper.runs.backends.backend import EpisodeFailed, MakePlayer, Weights
+from esper.environment import Splits
+from esper.runs.backends.backend import EpisodeFailed, MakePlayer
 from esper.runs.player import Game, Job, Played, Player
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What all jobs of a round have in common."""
+
+    player: MakePlayer
+    game: Game
+    folder: str
+    """The caller's working directory: tasks and data may be named by relative paths."""
+    backend: str
+    """A worker makes a player for each."""
+    round: int
+    weights: bytes | None
+    """Pickled; a worker loads them once a round."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +38,7 @@ class Failure:
     traceback: str
 
     @classmethod
-    def of(cls, error: Exception) -> "Failure":
+    def of(cls, error: BaseException) -> "Failure":
         kept = error if isinstance(error, EsperError) and _survives(error) else None
         return cls(kept, "".join(traceback.format_exception(error)))
 
@@ -34,21 +50,6 @@ class Failure:
 Answer = Played | Failure
 
 
-def packed(thing: object) -> bytes:
-    """Plain pickled bytes: torch's own way between processes keeps a file descriptor open per tensor."""
-    return pickle.dumps(thing, protocol=pickle.HIGHEST_PROTOCOL)
-
-
-def unpacked(data: bytes) -> Any:
-    """What was packed by this same program."""
-    return pickle.loads(data)
-
-
-def packed_weights(weights: Weights) -> bytes:
-    """Copies in main memory, so that no worker needs the caller's device."""
-    return packed({name: value.detach().cpu() for name, value in weights.items()})
-
-
 def quiet_player(make: MakePlayer, game: Game) -> Player:
     """A player whose first weights, which are never played, leave the global random numbers as they were."""
     with torch.random.fork_rng(devices=[]):
@@ -56,33 +57,41 @@ def quiet_player(make: MakePlayer, game: Game) -> Player:
 
 
 class WorkerPlayer:
-    """One worker's place. The player is made for the first job, so that an error in making it is an answer as well.
+    """The player of this process, if it is a worker."""
 
-    `folder` is the caller's working directory: tasks and data may be named by relative paths.
-    """
-
-    def __init__(self, make: MakePlayer, game: Game, folder: str) -> None:
-        self._make, self._game = make, game
+    def __init__(self) -> None:
         self._player: Player | None = None
-        torch.set_num_threads(1)
-        with suppress(OSError):  # another machine may not have it
-            os.chdir(folder)
+        self._backend, self._round = "", 0
 
-    def play(self, weights: bytes | None, job: Job) -> Answer:
-        """Play under these weights, or under the last ones."""
+    def play(self, parcel: Parcel, job: Job, data: Callable[[], Splits] | None = None) -> Answer:
+        """What came of the job. `data` gives that of its task, where it need not be loaded."""
         try:
-            if self._player is None:
-                self._player = quiet_player(self._make, self._game)
-            if weights is not None:
-                self._player.load(unpacked(weights))
-            return self._player.play(job)
-        except Exception as error:
+            player = self._prepared(parcel)
+            if data is not None and job.task not in player.data:
+                player.data[job.task] = data()
+            return player.play(job)
+        except BaseException as error:  # also SystemExit, which would end the worker without a word
             return Failure.of(error)
+
+    def _prepared(self, parcel: Parcel) -> Player:
+        if self._player is None or self._backend != parcel.backend:
+            torch.set_num_threads(1)
+            with suppress(OSError):  # another machine may not have it
+                os.chdir(parcel.folder)
+            self._player = quiet_player(parcel.player, parcel.game)
+            self._backend, self._round = parcel.backend, 0
+        if self._round != parcel.round and parcel.weights is not None:
+            self._player.load(pickle.loads(parcel.weights))
+        self._round = parcel.round
+        return self._player
+
+
+HERE = WorkerPlayer()
 
 
 def _survives(error: EsperError) -> bool:
     """Whether it can be pickled and made again; an error with a constructor of its own often cannot."""
     try:
-        return type(unpacked(packed(error))) is type(error)
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
     except Exception:
         return False

@@ -83,7 +83,9 @@ class Examiner(Player):
 
     def env_for(self, job: Job) -> GrowEnv:
         """A static network has an environment of its own, in which nothing is ever grown."""
-        return self.game.build_env(job.build_task()) if isinstance(job, StaticJob) else super().env_for(job)
+        if isinstance(job, StaticJob):
+            return self.game.build_env(job.build_task(), self.data.get(job.task))
+        return super().env_for(job)
 
     def policy_for(self, job: Job) -> Policy:
         if isinstance(job, StaticJob):
