@@ -426,7 +426,7 @@ def test_a_script_that_does_not_guard_its_start_is_told_to(tmp_path):
         "    backend.map(None, [Job('digits', 0, 'none', Purpose.TRAIN)], print, print)\n"
     )
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
-    assert "NoWorkers: 3 workers were lost before they started; the last one ended before it played" in ended.stderr
+    assert "NoWorkers: 3 workers were lost before they started; the last one ended with exit code" in ended.stderr
     assert "must start from 'if __name__ == \"__main__\":'" in ended.stderr.splitlines()[-1]
 
 

@@ -6,13 +6,11 @@ import pickle
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any
-
-from pebble import ProcessExpired, ProcessPool
 
 from esper.runs.backends.backend import MakePlayer, NoWorkers
 from esper.runs.backends.pool import Pool, Task, WorkerLost
@@ -22,35 +20,42 @@ from esper.runs.player import Game, Job, Player
 PRELOADED = (__name__, "torch._dynamo")
 """What the fork server imports once for all workers; the second is what the first optimiser would import."""
 PULSE = 0.5
-"""Seconds between looks at whether the workers are alive; pebble does not tell of one that ends with exit code 0."""
+"""Seconds between looks at the deadlines: that of a worker changes when it has started."""
+PATIENCE = 5.0
+"""Seconds for a process that was killed to be gone."""
 
 
 class ProcessWorker(Task):
-    """One process in a pool of its own: in a shared one, a process that dies can take the others' lock with it."""
+    """One process in an executor of its own: in a shared one, a process that dies takes the others' jobs with it."""
 
     def __init__(self, context: Any) -> None:
         super().__init__()
-        self.pid: int | None = None
-        """None until it has started."""
         self.answer: Future[bytes] | None = None
         """Of its job; None while it is idle."""
-        self.pool = ProcessPool(1, initializer=die_with_parent, context=context)
-        self.pool.schedule(os.getpid).add_done_callback(self._greet)
+        before = set(multiprocessing.active_children())
+        self.executor = ProcessPoolExecutor(1, mp_context=context, initializer=die_with_parent)
+        self.executor.submit(os.getpid).add_done_callback(self._greet)
+        (self.process,) = set(multiprocessing.active_children()) - before
 
-    def _greet(self, pid: Future[int]) -> None:
+    def _greet(self, pid: "Future[int]") -> None:
         if pid.exception() is None:
-            self.pid = pid.result()
-            self.begin(f"pid {self.pid}")
+            self.begin(f"pid {pid.result()}")
 
     def ask(self, parcel: bytes, job: Job) -> None:
         """From now on it owes an answer."""
-        if self.pid is not None:
+        if self.began is not None:
             self.begin(self.worker)
         try:
-            self.answer = self.pool.schedule(play, args=(parcel, pickle.dumps(job)))
-        except RuntimeError as error:  # it died while it was idle
-            self.answer = Future()
-            self.answer.set_exception(BrokenProcessPool(str(error)))
+            self.answer = self.executor.submit(play, parcel, pickle.dumps(job))
+        except BrokenProcessPool as error:  # it has just died, and not of this job
+            self.began, self.answer = None, Future()
+            self.answer.set_exception(error)
+
+    def end(self) -> None:
+        """Whatever it does, and also if it is stopped."""
+        self.process.kill()
+        self.process.join(PATIENCE)
+        self.executor.shutdown(cancel_futures=True)
 
 
 class ProcessBackend(Pool[ProcessWorker]):
@@ -76,7 +81,9 @@ class ProcessBackend(Pool[ProcessWorker]):
         return pickle.dumps(parcel)
 
     def _submit(self, parcel: bytes, job: Job) -> ProcessWorker:
-        worker = next((worker for worker in self._workers if worker.answer is None), None)
+        idle = [worker for worker in self._workers if worker.answer is None]
+        self._stop(worker for worker in idle if not worker.process.is_alive())
+        worker = next((worker for worker in idle if worker in self._workers), None)
         if worker is None:
             with _told_as_no_workers():
                 worker = ProcessWorker(self._context)
@@ -86,34 +93,20 @@ class ProcessBackend(Pool[ProcessWorker]):
 
     def _wait(self, tasks: Sequence[ProcessWorker], seconds: float) -> Iterable[ProcessWorker]:
         owed = {worker.answer: worker for worker in tasks if worker.answer is not None}
-        finished = wait(owed, min(seconds, PULSE), FIRST_COMPLETED).done
-        if finished:
-            return [owed[answer] for answer in finished]
-        alive = {None, *(child.pid for child in multiprocessing.active_children())}
-        return [worker for worker in tasks if worker.pid not in alive]
+        return [owed[answer] for answer in wait(owed, min(seconds, PULSE), FIRST_COMPLETED).done]
 
     def _answer(self, task: ProcessWorker) -> Answer:
         answer, task.answer = task.answer, None
         assert answer is not None
         try:
-            return pickle.loads(answer.result(PULSE))  # type: ignore[no-any-return]
-        except ProcessExpired as error:
-            raise WorkerLost(_fate(error.exitcode)) from error
-        except TimeoutError as error:
-            raise WorkerLost(_fate(0)) from error
+            return pickle.loads(answer.result())  # type: ignore[no-any-return]
         except BrokenProcessPool as error:
-            raise WorkerLost("ended before it played", while_playing=False) from error
+            task.process.join(PATIENCE)
+            raise WorkerLost(_fate(task.process.exitcode), while_playing=task.began is not None) from error
 
     def _stop(self, tasks: Iterable[ProcessWorker]) -> None:
-        ending = list(tasks)
-        pids = {worker.pid for worker in ending}
-        for child in multiprocessing.active_children():
-            if child.pid in pids:
-                child.kill()  # pebble would ask first, and wait for an answer
-        for worker in ending:
-            worker.pool.stop()  # type: ignore[no-untyped-call]
-        for worker in ending:
-            worker.pool.join()
+        for worker in list(tasks):
+            worker.end()
             self._workers.remove(worker)
 
 
@@ -137,7 +130,9 @@ def play(parcel: bytes, job: bytes) -> bytes:
         return pickle.dumps(Failure.of(error))
 
 
-def _fate(code: int) -> str:
+def _fate(code: int | None) -> str:
+    if code is None:
+        return "closed its pipe"
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
