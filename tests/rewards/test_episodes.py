@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -168,20 +167,6 @@ def test_host_drift_pays_no_seed_and_charges_none(mode, blueprint):
     for still, up, down in zip(*hosts, strict=True):
         assert up == pytest.approx(still, abs=1e-9)
         assert down == pytest.approx(still, abs=1e-9)
-
-
-def without_twin(steps):
-    return [replace(step, twin_before=None, twin_after=None) for step in steps]
-
-
-@pytest.mark.parametrize("mode", [Mode.SHAPED, Mode.SIMPLIFIED])
-def test_ransom_is_paid_without_a_twin_and_never_with_one(mode):
-    """Gain over all-off is inflated by a host that has adapted; the paired run tells."""
-    assert total("ransom", mode) < total("nothing", mode)
-    blind = discounted(without_twin(EPISODES["ransom"]), mode, CONFIG)
-    assert blind > total("ransom", mode)
-    honest = discounted(without_twin(EPISODES["helpful"]), mode, CONFIG)
-    assert honest == pytest.approx(total("helpful", mode), abs=1e-9)
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -27,12 +27,12 @@ def test_terms_sum_to_the_total_exactly_and_everything_is_finite(transition, con
 
 
 def test_modes_that_compare_with_the_twin_say_so():
-    assert {mode for mode in Mode if needs_twin(mode)} == {Mode.TWIN, Mode.LOSS}
+    assert {mode for mode in Mode if needs_twin(mode)} == {Mode.TWIN, Mode.LOSS, Mode.SHAPED, Mode.SIMPLIFIED}
 
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if needs_twin(mode)])
 def test_missing_twin_is_an_error_and_not_a_gain_of_zero(mode):
-    with pytest.raises(MissingTwin, match=f"mode '{mode}' .* one of the modes shaped, simplified, sparse, minimal"):
+    with pytest.raises(MissingTwin, match=f"mode '{mode}' .* one of the modes sparse, minimal, solo, frugal"):
         reward(step(snapshot()), mode, CONFIG)
 
 
