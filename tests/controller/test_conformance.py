@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from esper.contracts import HEADS_OF, Head, Op
+from esper.contracts import HEADS_OF, Head, Op, WrongBody
 from esper.controller import (
     ControllerNetwork,
     Heuristic,
@@ -100,6 +101,18 @@ def test_acting_changes_neither_the_state_nor_the_observation_nor_the_global_ran
     assert same(plain(seat.state), plain(state))
     assert all((seat.observation[name] == observation[name]).all() for name in observation)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("slots", [("block2", "block1", "block0"), ("block0.1", "block1", "block2")], ids=", ".join)
+def test_choices_among_as_many_slots_of_other_names_or_order_are_refused(policy, slots):
+    """R0-X3: compared by name and place, never by count, and nothing is played."""
+    state = policy.start(GrowEnv(replace(POINTWISE, slots=slots)).codec)
+    observation, _ = ENV.reset(seed=0)
+    decision, _ = policy.act(observation, state, torch.Generator().manual_seed(0))
+    message = f"the choices are among the slots {', '.join(slots)}; the body has block0, block1, block2, so start"
+    with pytest.raises(WrongBody, match=message):
+        ENV.step(decision.choices)
+    assert ENV.episode.snapshot.host.epoch == 0
 
 
 def test_policies_have_names():

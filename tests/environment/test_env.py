@@ -3,6 +3,7 @@
 import copy
 import itertools
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import gymnasium
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import FlattenObservation
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from esper.contracts import (
     CHOICES,
@@ -29,8 +32,11 @@ from esper.contracts import (
 from esper.environment import Episode, GrowEnv, MissingData, Split, Splits, World, masks_of, twin_curve
 from esper.growth import AlphaSchedule, IllegalTransition, Thresholds
 from esper.growth.lifecycle import Plan, SlotState
-from esper.rewards import UnknownMode
-from tests.environment.worlds import POINTWISE, SMALL, grower, idle, play, random_player
+from esper.rewards import RewardConfig, UnknownMode
+from esper.rl import PPO, DiscountMismatch, PPOConfig
+from esper.runs.config import TrainConfig
+from esper.runs.run import new_learner
+from tests.environment.worlds import CLUSTERS, POINTWISE, SMALL, grower, idle, play, random_player
 
 GROWTH = grower(("block1", "conv_light"), ("block2", "conv_small"))
 
@@ -79,6 +85,23 @@ def test_identical_episodes_are_bit_identical_whatever_ran_before(env):
     torch.randn(10)
     again = play(GrowEnv(POINTWISE), GROWTH, seed=5)
     assert same_records(first, again)
+
+
+def test_threads_at_once_play_the_bits_of_one_after_the_other():
+    """R4-H12, R4-H13: the host drops features and seeds are born while other threads do the same."""
+    noisy = replace(
+        CLUSTERS,
+        build_host=lambda: nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 4)),
+        slots=("0", "2"),
+    )
+
+    def episode(seed: int) -> list[dict]:
+        return play(GrowEnv(noisy, "frugal"), grower(("0", "mlp_small"), ("2", "mlp_small")), seed)
+
+    alone = [episode(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(episode, range(4)))
+    assert all(map(same_records, alone, together))
 
 
 def test_an_episode_leaves_the_global_random_numbers_alone(env):
@@ -163,6 +186,26 @@ def test_a_wrong_reward_mode_or_data_directory_is_a_clear_error(tmp_path):
         GrowEnv("cifar10", data_dir=str(tmp_path / "nowhere"))
 
 
+def test_a_learner_of_another_discount_is_refused_at_construction():
+    """R4-C1: the environment says for which discount its rewards are shaped."""
+
+    def make() -> gymnasium.Env:
+        return FlattenObservation(GrowEnv(CLUSTERS, reward_config=RewardConfig(outcomes=4, discount=0.97)))
+
+    with pytest.raises(DiscountMismatch, match=r"discount = 0\.99; .* shapes .* for a discount of 0\.97, so give"):
+        PPO(make, environments=1, steps=4, config=PPOConfig(discount=0.99))
+    agent = PPO(make, environments=1, steps=4, config=PPOConfig(discount=0.97))
+    agent.learn(until=4)
+    assert agent.steps == 4
+
+
+def test_episodes_and_learner_of_a_run_have_its_one_discount():
+    """R4-C1: both come from one setting."""
+    config = TrainConfig(ppo=PPOConfig(discount=0.97))
+    env = config.game().build_env(CLUSTERS)
+    assert env.discount == env.reward_config.discount == new_learner(config).config.discount == 0.97
+
+
 def test_step_before_reset_is_a_clear_error():
     with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
         GrowEnv(POINTWISE).step(np.zeros(8, dtype=np.int64))
@@ -196,7 +239,7 @@ def possible_states() -> list[SlotState]:
 
 
 def test_masks_and_execution_agree_over_stages_ages_and_alpha_modes():
-    """R1-L1: one snapshot decides both."""
+    """One snapshot decides both."""
     episode = Episode(POINTWISE, SMALL, 0, World())
     body, slot = episode.body, episode.body.slot("block1")
     generator = torch.Generator().manual_seed(0)

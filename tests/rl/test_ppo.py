@@ -9,6 +9,7 @@ from gymnasium import spaces
 from esper.rl import (
     PPO,
     BadCheckpoint,
+    DiscountMismatch,
     EmptyMask,
     NonFinite,
     PPOConfig,
@@ -21,7 +22,7 @@ from esper.rl import (
 )
 from esper.rl.ppo import EVALUATION, TRAINING, episode_seed
 from tests.rl.cases import assert_same, everything_of
-from tests.rl.worlds import Bandit, Clock, Unsteady, Walk, Wrong
+from tests.rl.worlds import Bandit, Clock, Shaped, Unsteady, Walk, Wrong
 
 SMALL = VectorConfig(hidden=6, memory=5, critic=6)
 STEADY = PPOConfig(
@@ -112,6 +113,11 @@ BAD_INPUT = {
         lambda: PPO(Clock, config=PPOConfig(learning_rate=0.0)),
         RLError,
         "learning_rate = 0.0; give a value from",
+    ),
+    "discount of other rewards": (
+        lambda: PPO(lambda: gymnasium.wrappers.TimeLimit(Shaped(), 3), config=PPOConfig(discount=0.99)),
+        DiscountMismatch,
+        r"discount = 0\.99; the environment shapes its rewards for a discount of 0\.9, so give PPOConfig",
     ),
     "no environment": (lambda: PPO(Clock, environments=0), RLError, "environments = 0; give at least 1"),
     "no step": (lambda: PPO(Clock, steps=0), RLError, "steps = 0; give at least 1"),
