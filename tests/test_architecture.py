@@ -56,10 +56,10 @@ def test_no_file_is_a_drawer_for_odds_and_ends():
     assert not {path.stem for path in FILES} & {"utils", "util", "helpers", "common", "misc"}
 
 
-def test_contracts_import_the_standard_library_only():
-    for path in (SOURCE / "contracts").glob("*.py"):
+def test_contracts_and_rewards_import_the_standard_library_only():
+    for path in (*(SOURCE / "contracts").glob("*.py"), *(SOURCE / "rewards").glob("*.py")):
         foreign = {name.split(".")[0] for name in imports(path)} - sys.stdlib_module_names - {"esper"}
-        assert not foreign, f"{path.name} imports {foreign}"
+        assert not foreign, f"{path} imports {foreign}"
 
 
 def test_every_package_says_in_one_sentence_what_it_is():

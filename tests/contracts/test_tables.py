@@ -2,10 +2,7 @@
 
 import dataclasses
 import importlib
-import itertools
 import pkgutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
@@ -91,9 +88,9 @@ LEGAL_PAIRS = {
 }
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(Stage, Stage)), ids=lambda stage: stage.name)
-def test_transition_is_legal_exactly_if_the_architecture_draws_it(before, after):
-    assert (after in RULES[before].may_become) == ((before.name, after.name) in LEGAL_PAIRS)
+def test_transition_is_legal_exactly_if_the_architecture_draws_it():
+    legal = {(before.name, after.name) for before, rule in RULES.items() for after in rule.may_become}
+    assert legal == LEGAL_PAIRS
 
 
 def test_what_blends_trains_and_what_trains_is_present():
@@ -123,10 +120,10 @@ def test_every_entered_stage_with_a_gate_is_named_by_that_gate():
     }
 
 
-@pytest.mark.parametrize("op", [op for op in Op if op is not Op.WAIT])
-def test_action_without_its_slot_is_refused(op):
-    with pytest.raises(InvalidAction, match=f"{op.name} needs a slot"):
-        Action(op, blueprint="norm")
+def test_action_without_its_slot_is_refused():
+    for op in set(Op) - {Op.WAIT}:
+        with pytest.raises(InvalidAction, match=f"{op.name} needs a slot"):
+            Action(op, blueprint="norm")
 
 
 def test_germination_without_a_blueprint_is_refused():
@@ -200,9 +197,3 @@ def test_defaults_are_stated_and_what_is_handed_on_is_frozen():
     assert [field.name for field in dataclasses.fields(Action) if field.default is dataclasses.MISSING] == ["op"]
     for contract in contracts():
         assert not dataclasses.is_dataclass(contract) or contract.__dataclass_params__.frozen, contract
-
-
-def test_contracts_need_the_standard_library_only():
-    script = "import sys, esper.contracts; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
