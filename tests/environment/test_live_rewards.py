@@ -33,10 +33,12 @@ WITHOUT_TWIN = [mode for mode in Mode if not needs_twin(mode)]
 
 @pytest.fixture(scope="module", autouse=True)
 def _seeds_that_cannot_help() -> Iterator[None]:
-    dense = registry._REGISTRY[Topology.DENSE]
+    useless = {
+        name: registry.Blueprint(name, Topology.DENSE, Kind.REWEIGHT, build)
+        for name, build in {"inert": Inert, "ransom": Ransom}.items()
+    }
     with pytest.MonkeyPatch.context() as patch:
-        for name, build in {"inert": Inert, "ransom": Ransom}.items():
-            patch.setitem(dense, name, registry.Blueprint(name, Topology.DENSE, Kind.REWEIGHT, build))
+        patch.setitem(registry._REGISTRY, Topology.DENSE, registry._REGISTRY[Topology.DENSE] | useless)
         yield
 
 
