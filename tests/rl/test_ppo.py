@@ -26,7 +26,12 @@ from tests.rl.worlds import Bandit, Clock, Shaped, Unsteady, Walk, Wrong
 
 SMALL = VectorConfig(hidden=6, memory=5, critic=6)
 STEADY = PPOConfig(
-    learning_rate=1e-3, final_learning_rate=1e-3, entropy_weight=0.01, final_entropy_weight=0.01, minibatches=2
+    learning_rate=1e-3,
+    final_learning_rate=1e-3,
+    entropy_weight=0.01,
+    final_entropy_weight=0.01,
+    epochs=3,
+    minibatches=2,
 )
 """Nothing anneals, so where training is to end does not matter."""
 
@@ -256,7 +261,7 @@ def test_resumed_training_equals_training_that_was_never_stopped(env, tmp_path):
 
 def test_checkpoint_written_while_learning_goes_on_with_the_same_annealing(tmp_path):
     """C-rl: settings that anneal do so towards the same end."""
-    config = PPOConfig(learning_rate=0.01, final_learning_rate=0.001, entropy_weight=0.1)
+    config = PPOConfig(learning_rate=0.01, final_learning_rate=0.001, entropy_weight=0.1, epochs=3)
     straight, resumed = walker(config), walker(config)
     straight.learn(48 * 5, lambda now: straight.save(tmp_path / "agent.pt") if now.steps == 96 else None)
     resumed.resume(tmp_path / "agent.pt").learn(48 * 5)
