@@ -160,10 +160,8 @@ def test_honest_play_is_not_suspected(mode):
 
 
 def moment_of(env: GrowEnv, ending: Ending) -> Moment:
-    episode, epoch = env.episode, env.episode.snapshot.host.epoch
-    return Moment(
-        episode.snapshot, episode.evaluation.table, env._twin(epoch), ending, episode.evaluation.kept_loss
-    )  # fmt: skip
+    snapshot, measured = env.episode.snapshot, env.episode.evaluation
+    return Moment(snapshot, measured.table, env._twin(snapshot.host.epoch), ending, measured.kept_loss)
 
 
 ENDINGS = {(False, False): Ending.RUNNING, (False, True): Ending.TRUNCATED, (True, False): Ending.TERMINATED}
