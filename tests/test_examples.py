@@ -1,5 +1,6 @@
 """The examples run as a user would run them."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def test_the_oracle_earns_more_the_more_it_finds():
 
 
 def test_ppo_learns_somebody_elses_environment():
-    result = run(str(EXAMPLES / "ppo_on_gymnasium.py"), "--steps", "8000")
+    result = run(str(EXAMPLES / "ppo_on_gymnasium.py"), "--steps", "4000")
     assert result.returncode == 0, result.stderr
     assert float(result.stdout.split()[-1]) > 100.0, "a random policy has about 20"
 
@@ -48,9 +49,10 @@ def test_ppo_learns_somebody_elses_environment():
         (("--out", "/dev/null/demo.png"), "cannot be made"),
     ],
 )
-def test_the_demo_says_what_is_wrong_with_an_argument_before_it_starts(arguments, message):
-    result = run(str(EXAMPLES / "grow_digits.py"), *arguments)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
-    assert "epoch" not in result.stdout
+def test_the_demo_says_what_is_wrong_with_an_argument_before_it_starts(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["grow_digits.py", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(str(EXAMPLES / "grow_digits.py"), run_name="__main__")
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.out == ""

@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from esper.contracts import HEADS_OF, Head, Op
+from esper.contracts import HEADS_OF, Head, Op, WrongBody
 from esper.controller import (
     ControllerNetwork,
     Heuristic,
@@ -23,17 +24,16 @@ from esper.controller import (
 from esper.controller.learned import Mind
 from esper.environment import FIELDS, GrowEnv
 from tests.controller.playing import Seat, play
-from tests.environment.worlds import POINTWISE
+from tests.environment.worlds import CLUSTERS
 from tests.growth.cases import same
 
 EAGER = HeuristicConfig(plateau_epochs=1, min_improvement=1.0, patience_holding=1, min_contribution=0.05, max_active=2)
-ENV = GrowEnv(POINTWISE)
-SEEDS = range(3)
+ENV = GrowEnv(CLUSTERS, "frugal")
 POLICIES: dict[str, Callable[[], Policy]] = {
     "none": NoGrowth,
     "random": RandomLegal,
-    "schedule": lambda: Schedule((ScheduledSeed(0, "block1", "conv_light"), ScheduledSeed(2, "block2", "conv_small"))),
-    "random schedule": lambda: random_schedule(ENV.codec, POINTWISE.horizon, torch.Generator().manual_seed(1)),
+    "schedule": lambda: Schedule((ScheduledSeed(0, "layer1.0", "mlp"), ScheduledSeed(2, "layer1", "low_rank"))),
+    "random schedule": lambda: random_schedule(ENV.codec, CLUSTERS.horizon, torch.Generator().manual_seed(1)),
     "learned": lambda: Learned(ControllerNetwork(FIELDS)),
     "learned, persistent": lambda: Learned(ControllerNetwork(FIELDS), persistence=0.95),
     "learned, greedy": lambda: Learned(ControllerNetwork(FIELDS), greedy=True),
@@ -47,9 +47,8 @@ def policy(request) -> Policy:
     return POLICIES[request.param]()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_choice_is_legal_and_what_the_op_does_not_use_is_zero(policy, seed):
-    turns = play(ENV, policy, seed)
+def test_every_choice_is_legal_and_what_the_op_does_not_use_is_zero(policy):
+    turns = [turn for seed in range(3) for turn in play(ENV, policy, seed)]
     assert [turn.refused for turn in turns] == [()] * len(turns)
     for turn in turns:
         assert turn.executed.op == turn.choices[0]
@@ -73,7 +72,7 @@ def test_the_same_seed_plays_the_same_episode(policy):
 
 def test_two_episodes_at_a_time_do_not_disturb_each_other(policy):
     apart = [play(ENV, policy, seed) for seed in (0, 1)]
-    seats = [Seat(GrowEnv(POINTWISE), policy, seed) for seed in (0, 1)]
+    seats = [Seat(GrowEnv(CLUSTERS, "frugal"), policy, seed) for seed in (0, 1)]
     while not all(seat.over for seat in seats):
         for seat in seats:
             if not seat.over:
@@ -100,6 +99,18 @@ def test_acting_changes_neither_the_state_nor_the_observation_nor_the_global_ran
     assert same(plain(seat.state), plain(state))
     assert all((seat.observation[name] == observation[name]).all() for name in observation)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("slots", [("layer1", "layer1.0", "layer0"), ("layer0.0", "layer1.0", "layer1")], ids=", ".join)
+def test_choices_among_as_many_slots_of_other_names_or_order_are_refused(policy, slots):
+    """R0-X3: compared by name and place, never by count, and nothing is played."""
+    state = policy.start(GrowEnv(replace(CLUSTERS, slots=slots)).codec)
+    observation, _ = ENV.reset(seed=0)
+    decision, _ = policy.act(observation, state, torch.Generator().manual_seed(0))
+    message = f"the choices are among the slots {', '.join(slots)}; the body has layer0, layer1.0, layer1, so start"
+    with pytest.raises(WrongBody, match=message):
+        ENV.step(decision.choices)
+    assert ENV.episode.snapshot.host.epoch == 0
 
 
 def test_policies_have_names():

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from statistics import fmean
 
 import pytest
 import torch
@@ -251,7 +250,7 @@ def test_a_seed_that_somebody_else_planted_teaches_nothing():
 def test_after_an_inert_seed_it_tries_and_keeps_another():
     task = replace(POINTWISE, horizon=60, blueprints=("inert", "conv_heavy"))
     one_at_a_time = Heuristic(FIELDS, HeuristicConfig(max_active=1))
-    turns = [turn.executed for turn in play(GrowEnv(task), one_at_a_time, 0)]
+    turns = [turn.executed for turn in play(GrowEnv(task, "frugal"), one_at_a_time, 0)]
     planted = [action.blueprint for action in turns if action.op is Op.GERMINATE]
     assert planted[:2] == ["inert", "conv_heavy"]
     assert next(action.op for action in turns if action.op in (Op.PRUNE, Op.FOSSILIZE)) is Op.PRUNE
@@ -262,8 +261,7 @@ def test_it_earns_more_than_waiting_on_the_default_task():
     task = find_task("digits-pointwise")
     ours = ("norm", "attention", "depthwise", "bottleneck", "conv_small", "conv_light", "conv_heavy")
     env = GrowEnv(replace(task, blueprints=ours))
-    returns = [sum(turn.reward for turn in play(env, Heuristic(FIELDS), seed)) for seed in range(3)]
-    assert fmean(returns) > 0.05, "waiting earns 0"
+    assert sum(turn.reward for turn in play(env, Heuristic(FIELDS), 0)) > 0.05, "waiting earns 0"
 
 
 # Mistakes

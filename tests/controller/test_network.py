@@ -83,7 +83,7 @@ def distributions(net, arrays, choices):
 
 
 def test_a_learned_policy_plays_the_real_environment_without_a_refusal():
-    """C-controller, R0-X3: slots and blueprints are those of the environment's codec, by name."""
+    """C-controller: slots and blueprints are those of the environment's codec, by name."""
     env = GrowEnv(find_task("spirals"))
     policy, generator = Learned(network(), exploration=0.2), torch.Generator().manual_seed(1)
     seen, _ = env.reset(seed=3)

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import gymnasium
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import FlattenObservation
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from esper.contracts import (
     CHOICES,
@@ -29,15 +32,19 @@ from esper.contracts import (
 from esper.environment import Episode, GrowEnv, MissingData, Split, Splits, World, masks_of, twin_curve
 from esper.growth import AlphaSchedule, IllegalTransition, Thresholds
 from esper.growth.lifecycle import Plan, SlotState
-from esper.rewards import UnknownMode
-from tests.environment.worlds import POINTWISE, SMALL, grower, idle, play, random_player
+from esper.rewards import RewardConfig, UnknownMode
+from esper.rl import PPO, DiscountMismatch, PPOConfig
+from esper.runs.config import TrainConfig
+from esper.runs.run import new_learner
+from tests.environment.worlds import CLUSTERED, CLUSTERS, grower, idle, play, random_player
 
-GROWTH = grower(("block1", "conv_light"), ("block2", "conv_small"))
+CODEC = GrowEnv(CLUSTERS).codec
+GROWTH = grower(("layer0", "mlp_small"), ("layer1", "mlp"))
 
 
 @pytest.fixture(scope="module")
 def env() -> GrowEnv:
-    return GrowEnv(POINTWISE)
+    return GrowEnv(CLUSTERS)
 
 
 def same_records(left, right) -> bool:
@@ -54,11 +61,11 @@ def same_record(left, right) -> bool:
 
 def test_it_passes_the_checker_of_gymnasium():
     """C-environment."""
-    assert check_env(GrowEnv(replace(POINTWISE, horizon=3)), skip_render_check=True) is None, "it raises otherwise"
+    assert check_env(GrowEnv(replace(CLUSTERS, horizon=3)), skip_render_check=True) is None, "it raises otherwise"
 
 
 def test_it_is_registered():
-    made = gymnasium.make("esper/Grow-v0", task=POINTWISE)
+    made = gymnasium.make("esper/Grow-v0", task=CLUSTERS)
     observation, info = made.reset(seed=3)
     assert info["episode_seed"] == 3
     assert made.observation_space.contains(observation)
@@ -77,8 +84,25 @@ def test_identical_episodes_are_bit_identical_whatever_ran_before(env):
     play(env, random_player(1), seed=9)
     torch.manual_seed(99)
     torch.randn(10)
-    again = play(GrowEnv(POINTWISE), GROWTH, seed=5)
+    again = play(GrowEnv(CLUSTERS), GROWTH, seed=5)
     assert same_records(first, again)
+
+
+def test_threads_at_once_play_the_bits_of_one_after_the_other():
+    """R4-H12, R4-H13: the host drops features and seeds are born while other threads do the same."""
+    noisy = replace(
+        CLUSTERS,
+        build_host=lambda: nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 4)),
+        slots=("0", "2"),
+    )
+
+    def episode(seed: int) -> list[dict]:
+        return play(GrowEnv(noisy, "frugal"), grower(("0", "mlp_small"), ("2", "mlp_small")), seed)
+
+    alone = [episode(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(episode, range(4)))
+    assert all(map(same_records, alone, together))
 
 
 def test_an_episode_leaves_the_global_random_numbers_alone(env):
@@ -94,7 +118,7 @@ def test_other_seeds_are_other_episodes(env):
 
 
 def test_waiting_is_the_twin_and_growth_shares_it_until_a_seed_shows(env):
-    twin = twin_curve(env.task, SMALL, 5, env.world)
+    twin = twin_curve(env.task, CLUSTERED, 5, env.world)
     waiting = play(env, idle, seed=5)
     assert [record["accuracy"] for record in waiting] == [point.accuracy for point in twin[1:]]
     assert all(record["reward"] == 0.0 for record in waiting)
@@ -109,14 +133,15 @@ def test_waiting_is_the_twin_and_growth_shares_it_until_a_seed_shows(env):
 
 def test_the_poisoned_test_split_changes_nothing():
     """No code path from reward or observation reaches the test split."""
-    poisoned = Splits(SMALL.train, SMALL.evaluation, Split(SMALL.test.x * float("nan"), SMALL.test.y * 0))
-    clean = play(GrowEnv(POINTWISE), GROWTH, seed=5)
-    assert same_records(clean, play(GrowEnv(replace(POINTWISE, load=lambda _: poisoned)), GROWTH, seed=5))
+    test = CLUSTERED.test
+    poisoned = Splits(CLUSTERED.train, CLUSTERED.evaluation, Split(test.x * float("nan"), test.y * 0))
+    clean = play(GrowEnv(CLUSTERS), GROWTH, seed=5)
+    assert same_records(clean, play(GrowEnv(replace(CLUSTERS, load=lambda _: poisoned)), GROWTH, seed=5))
 
 
 def test_an_illegal_action_is_refused_with_reasons_and_is_a_step_of_waiting(env):
     env.reset(seed=4)
-    observation, reward, _, _, info = env.step(env.codec.encode(Action(Op.FOSSILIZE, "block1")))
+    observation, reward, _, _, info = env.step(env.codec.encode(Action(Op.FOSSILIZE, "layer0")))
     assert info["executed"] is WAIT
     assert info["refused"] == ("FOSSILIZE is not legal in DORMANT",)
     refused = env.episode.body.state_dict()
@@ -146,7 +171,7 @@ def test_random_play_never_raises_and_every_observation_is_in_its_space(env):
 
 def test_an_episode_is_truncated_at_the_horizon_and_terminated_only_by_the_governor(env):
     records = play(env, idle, seed=0)
-    assert [record["truncated"] for record in records] == [False] * (POINTWISE.horizon - 1) + [True]
+    assert [record["truncated"] for record in records] == [False] * (CLUSTERS.horizon - 1) + [True]
     env.reset(seed=0)
     next(env.episode.body.host.parameters()).register_hook(lambda gradient: gradient * float("nan"))
     *_, terminated, truncated, info = env.step(np.zeros(8, dtype=np.int64))
@@ -158,14 +183,34 @@ def test_an_episode_is_truncated_at_the_horizon_and_terminated_only_by_the_gover
 
 def test_a_wrong_reward_mode_or_data_directory_is_a_clear_error(tmp_path):
     with pytest.raises(UnknownMode, match="no reward mode 'twinn'; did you mean 'twin'"):
-        GrowEnv(POINTWISE, reward_mode="twinn")
+        GrowEnv(CLUSTERS, reward_mode="twinn")
     with pytest.raises(MissingData, match="there is no directory"):
         GrowEnv("cifar10", data_dir=str(tmp_path / "nowhere"))
 
 
+def test_a_learner_of_another_discount_is_refused_at_construction():
+    """R4-C1: the environment says for which discount its rewards are shaped."""
+
+    def make() -> gymnasium.Env:
+        return FlattenObservation(GrowEnv(CLUSTERS, reward_config=RewardConfig(outcomes=4, discount=0.97)))
+
+    with pytest.raises(DiscountMismatch, match=r"discount = 0\.99; .* shapes .* for a discount of 0\.97, so give"):
+        PPO(make, environments=1, steps=4, config=PPOConfig(discount=0.99))
+    agent = PPO(make, environments=1, steps=4, config=PPOConfig(discount=0.97))
+    agent.learn(until=4)
+    assert agent.steps == 4
+
+
+def test_episodes_and_learner_of_a_run_have_its_one_discount():
+    """R4-C1: both come from one setting."""
+    config = TrainConfig(ppo=PPOConfig(discount=0.97))
+    env = config.game().build_env(CLUSTERS)
+    assert env.discount == env.reward_config.discount == new_learner(config).config.discount == 0.97
+
+
 def test_step_before_reset_is_a_clear_error():
     with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
-        GrowEnv(POINTWISE).step(np.zeros(8, dtype=np.int64))
+        GrowEnv(CLUSTERS).step(np.zeros(8, dtype=np.int64))
 
 
 SCHEDULES = [
@@ -176,7 +221,7 @@ SCHEDULES = [
     AlphaSchedule(0.0, 0.7, 3, elapsed=3),
     AlphaSchedule(0.0, 0.7, 3, elapsed=0),
 ]
-PLAN = Plan("conv_small", Style.LINEAR_ADD, Tempo.FAST, AlphaTarget.FULL)
+PLAN = Plan("mlp", Style.LINEAR_ADD, Tempo.FAST, AlphaTarget.FULL)
 
 
 def possible_states() -> list[SlotState]:
@@ -196,9 +241,9 @@ def possible_states() -> list[SlotState]:
 
 
 def test_masks_and_execution_agree_over_stages_ages_and_alpha_modes():
-    """R1-L1: one snapshot decides both."""
-    episode = Episode(POINTWISE, SMALL, 0, World())
-    body, slot = episode.body, episode.body.slot("block1")
+    """One snapshot decides both."""
+    episode = Episode(CLUSTERS, CLUSTERED, 0, World())
+    body, slot = episode.body, episode.body.slot("layer0")
     generator = torch.Generator().manual_seed(0)
     offers = episode.snapshot.slots[0].blueprints
     seen = set()
@@ -207,8 +252,8 @@ def test_masks_and_execution_agree_over_stages_ages_and_alpha_modes():
             slot.become(state, generator)
             mask = masks_of(body.snapshots(), offers, body.config.thresholds)
             before = slot.state
-            executed = bool(body.execute(Action(op, "block1", blueprint="conv_small", alpha_curve=AlphaCurve.COSINE)))
-            assert executed == bool(mask["op_slot"][op, 1]), (op, state)
+            executed = bool(body.execute(Action(op, "layer0", blueprint="mlp", alpha_curve=AlphaCurve.COSINE)))
+            assert executed == bool(mask["op_slot"][op, 0]), (op, state)
             assert executed or slot.state == before
             seen.add((state.stage, op, executed))
     assert len({stage for stage, *_ in seen}) == len(Stage)
@@ -231,38 +276,32 @@ def test_masks_of_heads_follow_from_the_op_by_slot_mask(env):
 
 
 def test_each_slot_takes_its_own_blueprints_and_no_others():
-    codec = GrowEnvCodec.codec
-    cnn = Episode(POINTWISE, SMALL, 0, World()).snapshot.slots[0]
-    narrow = replace(cnn, slot="narrow", blueprints=("norm", "conv_light"))
-    mask = masks_of((cnn, narrow), codec.blueprints, Thresholds())["slot_blueprint"]
+    wide = Episode(CLUSTERS, CLUSTERED, 0, World()).snapshot.slots[0]
+    narrow = replace(wide, slot="narrow", blueprints=("norm", "mlp_small"))
+    mask = masks_of((wide, narrow), CODEC.blueprints, Thresholds())["slot_blueprint"]
     assert mask[0].all()
-    assert [name for name, fits in zip(codec.blueprints, mask[1], strict=True) if fits] == ["norm", "conv_light"]
+    assert [name for name, fits in zip(CODEC.blueprints, mask[1], strict=True) if fits] == ["norm", "mlp_small"]
 
 
 def indices() -> st.SearchStrategy[list[int]]:
-    sizes = [6, 3, 7, *(len(CHOICES[head]) for head in Head if head in CHOICES and head is not Head.OP)]
+    sizes = [6, 3, 4, *(len(CHOICES[head]) for head in Head if head in CHOICES and head is not Head.OP)]
     return st.tuples(*(st.integers(0, size - 1) for size in sizes))
 
 
 @given(indices())
 def test_codec_round_trips_every_action(chosen):
-    codec = GrowEnvCodec.codec
-    action = codec.decode(chosen)
-    assert codec.decode(codec.encode(action)) == action
-
-
-class GrowEnvCodec:
-    codec = GrowEnv(POINTWISE).codec
+    action = CODEC.decode(chosen)
+    assert CODEC.decode(CODEC.encode(action)) == action
 
 
 def test_a_copied_task_with_another_batch_size_trains_with_it():
     """R4-M17: batch size is a task setting."""
     steps = {}
     for batch in (16, 64):
-        episode = Episode(replace(POINTWISE, batch_size=batch), SMALL, 0, World())
+        episode = Episode(replace(CLUSTERS, batch_size=batch), CLUSTERED, 0, World())
         counted = copy.copy(episode.trainer.optimizer.step)
         calls = []
         episode.trainer.optimizer.step = lambda *a, counted=counted, calls=calls: (calls.append(1), counted(*a))
         episode.step(WAIT)
         steps[batch] = len(calls)
-    assert steps == {16: 8, 64: 2}
+    assert steps == {16: 4, 64: 1}

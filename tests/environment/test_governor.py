@@ -134,6 +134,7 @@ def live_tensors() -> int:
     return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_a_thousand_episodes_do_not_grow_memory():
     """R4-C7: no episode leaves anything behind, with growth and with rollbacks."""
     task = replace(POINTWISE, horizon=2, batch_size=128)

@@ -1,6 +1,8 @@
 """Numbers for any snapshot: bounded, finite, and honest about what was not measured."""
 
+import inspect
 import math
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from esper.contracts import AlphaMode, HostSnapshot, SlotSnapshot, Snapshot, Stage, Style, Tempo, Topology
-from esper.environment import BLUEPRINT_FEATURES, HOST_FEATURES, SLOT_FEATURES, observe
-from esper.environment.observation import describe_offers, offers_of
+from esper.environment import BLUEPRINT_FEATURES, HOST_FEATURES, SLOT_FEATURES, GrowEnv, observe
+from esper.environment.observation import Array, Bits, describe_offers, offers_of
+from tests.environment.worlds import CLUSTERS, grower, play
 
 wild = st.none() | st.floats()
 hosts = st.builds(
@@ -51,6 +54,16 @@ SLOT = SlotSnapshot(
     "stem", Topology.CNN, 8, 0, ("norm",), Stage.HOLDING, 2, "norm", Style.GATED, Tempo.FAST, 0.7, 0.7,
     parameters=16, gradient_norm=0.1, contribution=0.05,
 )  # fmt: skip
+
+
+def test_features_are_a_function_of_one_typed_snapshot():
+    """R1-L1: of nothing else, so a copy of the snapshot gives the live observation when the episode is long over."""
+    assert inspect.get_annotations(observe) == {"snapshot": Snapshot, "return": dict[str, Array | Bits]}
+    records = play(GrowEnv(CLUSTERS), grower(("layer0", "mlp_small"), ("layer1", "mlp_small")), seed=0)
+    for record in records:
+        again = observe(pickle.loads(pickle.dumps(record["snapshot"])))
+        assert all(np.array_equal(record["observation"][name], array) for name, array in again.items())
+    assert {slot.stage for record in records for slot in record["snapshot"].slots} >= {Stage.HOLDING, Stage.BLENDING}
 
 
 @given(hosts, st.lists(slots, min_size=1, max_size=4))

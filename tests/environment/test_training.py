@@ -1,18 +1,31 @@
 """How hosts train and are evaluated."""
 
 import math
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 
-from esper.contracts import WAIT, Action, Op
-from esper.environment import Compute, Episode, GrowEnv, Trainer, UnusableDevice, World, evaluate, training
+from esper.contracts import WAIT, Action, Op, Stage
+from esper.environment import (
+    Compute,
+    Episode,
+    GrowEnv,
+    Trainer,
+    UnusableDevice,
+    UnusablePrecision,
+    World,
+    evaluate,
+    training,
+)
 from esper.environment.evaluation import ALL_SUBSETS_UP_TO, coalitions_of
 from esper.environment.training import FINAL_RATE, rate_at
-from tests.environment.worlds import POINTWISE, SMALL, grower, play
+from tests.environment.worlds import CLUSTERED, CLUSTERS, LOOSE, POINTWISE, SMALL, grower, play
 
 
 def test_each_owner_is_clipped_by_its_own_norm():
@@ -27,48 +40,60 @@ def test_each_owner_is_clipped_by_its_own_norm():
     assert host.norm() == pytest.approx(0.1, rel=1e-3), "a NaN seed does not still the host"
 
 
-def test_compile_failure_is_said_aloud_and_training_goes_on(monkeypatch):
-    """R4-M22: options explicit, failure reported, eager used."""
-    asked = {}
+def test_compile_failure_is_said_aloud_and_training_goes_on(no_compiler):
+    """R4-M22: there is no C++ compiler, so the real one fails; it is reported once, and eager is used."""
+    episode = Episode(CLUSTERS, CLUSTERED, 0, World(compute=Compute(compile=True)))
+    with pytest.warns(UserWarning, match=r"(?s)torch\.compile failed, the run goes on without it: .*C\+\+ compiler"):
+        compiled = episode.step(WAIT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        episode.step(WAIT)
+    assert compiled.evaluation == Episode(CLUSTERS, CLUSTERED, 0, World()).step(WAIT).evaluation
 
-    def broken(body: nn.Module, **options: object) -> object:
-        asked.update(options)
 
-        def fail(x: torch.Tensor) -> torch.Tensor:
-            raise RuntimeError("no compiler here")
+def test_compilation_takes_shapes_as_they_come(monkeypatch):
+    """R4-M22: the options are explicit. A last batch of another size compiles nothing anew."""
+    graphs = []
 
-        return fail
+    def counted(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        graphs.append(graph)
+        return graph.forward
 
-    monkeypatch.setattr(torch, "compile", broken)
-    episode = Episode(POINTWISE, SMALL, 0, World(compute=Compute(compile=True)))
-    with pytest.warns(UserWarning, match="torch.compile failed, the run goes on without it: no compiler here"):
-        outcome = episode.step(WAIT)
-    assert asked == {"dynamic": True}
-    plain = Episode(POINTWISE, SMALL, 0, World())
-    assert plain.step(WAIT).evaluation == outcome.evaluation
+    torch.compiler.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counted))
+    uneven = replace(CLUSTERS, batch_size=24)
+    compiled = Episode(uneven, CLUSTERED, 0, World(compute=Compute(compile=True))).step(WAIT)
+    torch.compiler.reset()
+    assert len(graphs) == 1
+    assert compiled.evaluation == Episode(uneven, CLUSTERED, 0, World()).step(WAIT).evaluation
 
 
 def test_lower_precision_trains_close_to_full():
-    losses = []
-    for amp in (False, True):
-        episode = Episode(POINTWISE, SMALL, 0, World(compute=Compute(amp=amp)))
-        losses.append([episode.step(WAIT).evaluation.loss for _ in range(3)])
+    full, lower = (
+        Episode(CLUSTERS, CLUSTERED, 0, World(compute=Compute(precision=name))) for name in ("float32", "bfloat16")
+    )
+    losses = [[episode.step(WAIT).evaluation.loss for _ in range(3)] for episode in (full, lower)]
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
-def test_seeds_grow_in_lower_precision():
-    env = GrowEnv(POINTWISE, world=World(compute=Compute(amp=True)))
-    records = play(env, grower(("block1", "conv_light"), ("block2", "conv_small")), seed=0)
+def test_a_seed_germinates_trains_blends_and_is_fossilised_in_lower_precision():
+    """Mixed precision in the live environment: passes are in bfloat16, weights are not."""
+    env = GrowEnv(CLUSTERS, world=replace(LOOSE, compute=Compute(precision="bfloat16")))
+    records = play(env, grower(("layer0", "mlp_small"), ("layer1", "mlp_small")), seed=0)
+    seen = {slot.stage for record in records for slot in record["snapshot"].slots if slot.slot == "layer0"}
+    assert seen == {Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED}
     assert records[-1]["panic"] is None
-    assert all(slot.alpha > 0 for slot in records[-1]["snapshot"].slots[1:])
+    assert records[-1]["accuracy"] > 0.9
+    assert {parameter.dtype for parameter in env.episode.body.parameters()} == {torch.float32}
 
 
-def test_missing_lower_precision_is_said_aloud(monkeypatch):
-    monkeypatch.setattr(torch.amp, "is_autocast_available", lambda kind: False)
-    with pytest.warns(UserWarning, match="device 'cpu' has no lower precision; training in full precision"):
-        compute = Compute(amp=True)
-    assert Episode(POINTWISE, SMALL, 0, World(compute=compute)).step(WAIT).panic is None
+def test_a_precision_that_is_unknown_or_not_the_devices_is_refused():
+    with pytest.raises(UnusablePrecision, match="precision is 'float16'; give one of float32, bfloat16"):
+        Compute(precision="float16")
+    with pytest.raises(UnusablePrecision, match="device 'meta' does not compute in bfloat16; give precision 'float32'"):
+        Compute(device="meta", precision="bfloat16")
+    assert Compute(device="meta").precision == "float32"
 
 
 def test_data_that_is_in_place_is_not_copied():

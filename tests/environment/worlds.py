@@ -1,7 +1,8 @@
-"""A small world for fast tests, players for it, and seeds that do nothing on purpose."""
+"""Small worlds for fast tests, players for them, and seeds that help nobody on purpose."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from torch import Tensor, nn
 
 from esper.contracts import WAIT, Action, Kind
 from esper.controller import Schedule, ScheduledSeed
-from esper.environment import GrowEnv, Split, Splits, Task, find_task
+from esper.environment import GrowEnv, Split, Splits, Task, World, find_task
 from esper.environment.masks import op_by_slot
-from esper.growth import blueprint
+from esper.growth import GrowthConfig, Thresholds, blueprint
+from esper.growth.hosts import DenseHost
 
 Player = Callable[[GrowEnv], Action]
 
@@ -26,7 +28,7 @@ class Inert(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         zero = (self.weight - self.weight.detach()).sum(dim=1)
-        return h * zero[:, None, None]
+        return h * (zero[:, None, None] if h.dim() == 4 else zero)
 
 
 @blueprint("inert", topology="cnn", kind=Kind.MIX_SPACE)
@@ -51,13 +53,54 @@ SMALL = _small()
 POINTWISE: Task = replace(find_task("digits-pointwise"), load=small_splits, horizon=12, batch_size=32)
 
 
+def _clusters(_: Any = None) -> Splits:
+    return CLUSTERED
+
+
+def _clustered() -> Splits:
+    """Four heaps of points in the corners of a square."""
+    draw, corners = torch.Generator().manual_seed(0), torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    labels = [torch.arange(count) % 4 for count in (64, 100, 100)]
+    return Splits(*(Split(corners[y] + 0.35 * torch.randn(len(y), 2, generator=draw), y) for y in labels))
+
+
+CLUSTERED = _clustered()
+CLUSTERS: Task = replace(
+    POINTWISE,
+    name="clusters",
+    load=_clusters,
+    build_host=partial(DenseHost, 2, 4, (8, 8)),
+    slots=("layer0", "layer1.0", "layer1"),
+    classes=4,
+    horizon=16,
+    batch_size=16,
+)
+"""A host that needs no seed: alone it learns everything."""
+LOOSE = World(GrowthConfig(Thresholds(CLUSTERS.horizon, training_share=0.0, holding_share=0.0, min_contribution=-1.0)))
+"""Gates that let everything pass as soon as it can."""
+
+
+class Ransom(nn.Module):
+    """Turns the order of the channels round, which helps nobody; but whoever has learned with it needs it.
+
+    Two of them on both sides of a ReLU undo each other.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h.flip(-1) * (1.0 + self.weight - self.weight.detach()) - h
+
+
 def idle(_: GrowEnv) -> Action:
     return WAIT
 
 
-def grower(*plan: tuple[str, str]) -> Player:
-    """Takes each slot of the plan through its life as fast as the gates allow."""
-    schedule = Schedule(tuple(ScheduledSeed(0, slot, seed) for slot, seed in plan))
+def grower(*plan: tuple[str, str], keep: bool = True) -> Player:
+    """Takes each slot of the plan through its life as fast as the gates allow; without `keep` only up to HOLDING."""
+    schedule = Schedule(tuple(ScheduledSeed(0, slot, seed, fossilize=keep) for slot, seed in plan))
 
     def play(env: GrowEnv) -> Action:
         slots, body = env.episode.snapshot.slots, env.episode.body

@@ -1,18 +1,12 @@
 """Hosts of many makes, and a driver that takes a slot of any of them to any stage through the real gates."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    ConvNextConfig,
-    ConvNextForImageClassification,
-    ResNetConfig,
-    ResNetForImageClassification,
-)
 
 import esper
 from esper.contracts import RULES, Action, AlphaSpeed, Op, Sink, Stage, Style
@@ -50,11 +44,15 @@ def in_place_sequential() -> nn.Module:
 
 
 def resnet() -> nn.Module:
+    from transformers import ResNetConfig, ResNetForImageClassification  # seconds, for those who build one
+
     shape = ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], layer_type="basic", num_labels=CLASSES)
     return ResNetForImageClassification(shape)
 
 
 def convnext() -> nn.Module:
+    from transformers import ConvNextConfig, ConvNextForImageClassification
+
     shape = ConvNextConfig(num_stages=2, hidden_sizes=[8, 12], depths=[1, 1], patch_size=2, num_labels=CLASSES)
     return ConvNextForImageClassification(shape)
 
@@ -160,10 +158,11 @@ def grow(
     style: Style = Style.LINEAR_ADD,
     blueprint: str | None = None,
 ) -> None:
-    """Take a dormant slot to `stage` by real operations and real training."""
+    """Take a slot on to `stage` by real operations and real training."""
     if stage is Stage.DORMANT:
         return
-    do(body, Op.GERMINATE, slot, blueprint=blueprint or case.blueprint, style=style)
+    if body.slot(slot).state.stage is Stage.DORMANT:
+        do(body, Op.GERMINATE, slot, blueprint=blueprint or case.blueprint, style=style)
     if RULES[stage].cools:
         do(body, Op.PRUNE, slot)
         while body.slot(slot).state.stage is not stage:
@@ -178,6 +177,21 @@ def grow(
         assert body.epoch < 50
     if stage is Stage.BLENDING:
         train_epoch(case, body, optimizer)  # alpha is on its way, above 0
+
+
+def life(
+    case: Case, body: Body, optimizer: torch.optim.Optimizer, slot: str, style: Style = Style.LINEAR_ADD
+) -> Iterator[Stage]:
+    """Take a dormant slot through all stages, with a stop in each: out again at once, and then all the way in."""
+    yield Stage.DORMANT
+    grow(case, body, optimizer, slot, Stage.PRUNED)
+    while (stage := body.slot(slot).state.stage) is not Stage.DORMANT:
+        yield stage
+        while body.slot(slot).state.stage is stage:
+            body.tick()
+    for stage in (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED):
+        grow(case, body, optimizer, slot, stage, style)
+        yield stage
 
 
 def optimiser_of(body: Body, **seed_options: float) -> torch.optim.Optimizer:

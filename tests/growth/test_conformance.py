@@ -2,14 +2,16 @@
 
 import copy
 import io
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from esper.contracts import RULES, Action, AlphaTarget, Op, Stage, Style
-from esper.growth import Isolation, count_flops, count_parameters, plant
+from esper.growth import Body, Isolation, count_flops, count_parameters, plant
 from tests.growth.cases import (
     CASES,
     CLASSES,
@@ -19,6 +21,7 @@ from tests.growth.cases import (
     full_state,
     gradients,
     grow,
+    life,
     logits,
     loss_of,
     optimiser_of,
@@ -28,21 +31,23 @@ from tests.growth.cases import (
 
 every_host = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 own_groups = pytest.mark.parametrize("options", [{}, {"lr": 1e-3}], ids=["joined", "own-groups"])
-SILENT = [Stage.DORMANT, Stage.GERMINATED, Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING]
+both_ways = pytest.mark.parametrize("isolation", Isolation, ids=lambda isolation: isolation.value)
 
 
 @every_host
-@pytest.mark.parametrize("stage", SILENT, ids=lambda stage: stage.name)
-def test_silent_slot_is_bit_identical_to_the_host_in_output_and_gradient(case: Case, stage):
+def test_silent_slot_is_bit_identical_to_the_host_in_output_and_gradient(case: Case):
     plain, body = case.host(), case.body()
-    grow(case, body, optimiser_of(body), case.at[0], stage)
-    assert list(body.host.state_dict()) == list(plain.state_dict())
-    assert same(gradients(case, body), gradients(case, plain))
-    assert torch.equal(logits(body.eval()(case.inputs())), logits(plain.eval()(case.inputs())))
+    silent = itertools.takewhile(
+        lambda stage: stage is not Stage.TRAINING, life(case, body, optimiser_of(body), case.at[0])
+    )
+    for stage in silent:
+        assert list(body.host.state_dict()) == list(plain.state_dict()), stage
+        assert same(gradients(case, body), gradients(case, plain)), stage
+        assert torch.equal(logits(body.eval()(case.inputs())), logits(plain.eval()(case.inputs()))), stage
 
 
 @every_host
-@pytest.mark.parametrize("isolation", Isolation, ids=lambda isolation: isolation.value)
+@both_ways
 def test_isolated_seed_learns_while_output_and_host_gradients_are_the_hosts(case: Case, isolation):
     plain, body = case.host(), case.body(isolation)
     for slot in case.at:
@@ -78,7 +83,7 @@ def test_shadow_pass_gives_the_gradient_of_the_blended_network(case: Case):
 
 
 @every_host
-@pytest.mark.parametrize("isolation", Isolation, ids=lambda isolation: isolation.value)
+@both_ways
 def test_nan_seed_at_alpha_zero_is_harmless(case: Case, isolation):
     """Pitfall P-alpha-zero: 0 times NaN is NaN, so alpha 0 is short-circuited."""
     plain, body = case.host(), case.body(isolation)
@@ -96,16 +101,17 @@ def test_nan_seed_at_alpha_zero_is_harmless(case: Case, isolation):
 
 
 @every_host
-@pytest.mark.parametrize("style", Style, ids=lambda style: style.name)
-@pytest.mark.parametrize("stage", [Stage.HOLDING, Stage.FOSSILIZED], ids=lambda stage: stage.name)
-def test_host_upstream_of_a_full_strength_seed_stays_trainable(case: Case, style, stage):
+def test_host_upstream_of_a_full_strength_seed_stays_trainable(case: Case):
     """Pitfall P-starved-host."""
-    body = case.body()
-    grow(case, body, optimiser_of(body), case.at[0], stage, style)
-    assert body.slot(case.at[0]).alpha == 1.0
-    gradients(case, body)
-    assert body.host.get_parameter(case.upstream).grad.abs().max() > 0
-    assert all(p.grad is not None for p in body.slot(case.at[0]).seed_parameters)
+    for style in Style:
+        body = case.body()
+        optimizer = optimiser_of(body)
+        for stage in (Stage.HOLDING, Stage.FOSSILIZED):
+            grow(case, body, optimizer, case.at[0], stage, style)
+            assert body.slot(case.at[0]).alpha == 1.0
+            gradients(case, body)
+            assert body.host.get_parameter(case.upstream).grad.abs().max() > 0, (style, stage)
+            assert all(p.grad is not None for p in body.slot(case.at[0]).seed_parameters), (style, stage)
 
 
 @every_host
@@ -176,26 +182,30 @@ def test_harvest_survives_compilation(case: Case):
 
 @every_host
 @own_groups
-@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
-def test_body_in_any_stage_loads_into_a_fresh_one(case: Case, stage, options, tmp_path: Path):
-    """Pitfall P-rebuild: a strict load grows the seeds it needs."""
-    body = case.body()
-    optimizer = optimiser_of(body, **options)
-    grow(case, body, optimizer, case.at[1], stage, Style.GATED)
-    torch.save({"body": body.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "body.pt")
-    saved = torch.load(tmp_path / "body.pt", weights_only=True)
+def test_body_in_any_stage_loads_into_a_fresh_one(case: Case, options, tmp_path: Path):
+    """Pitfall P-rebuild: a strict load grows the seeds it needs, and both go on alike."""
+    grown = case.body()
+    optimizer = optimiser_of(grown, **options)
 
-    fresh = case.body()
-    fresh_optimizer = optimiser_of(fresh, **options)
-    fresh.load_state_dict(saved["body"], strict=True)
-    fresh_optimizer.load_state_dict(saved["optimizer"])
-    assert fresh.snapshots() == body.snapshots()
-    assert [s.state for s in fresh.slots] == [s.state for s in body.slots]
-    for _ in range(3):
-        train_epoch(case, body, optimizer)
-        train_epoch(case, fresh, fresh_optimizer)
-    assert same(fresh.state_dict(), body.state_dict())
-    assert torch.equal(logits(fresh.eval()(case.inputs())), logits(body.eval()(case.inputs())))
+    def loaded(saved: dict[str, Any]) -> tuple[Body, torch.optim.Optimizer]:
+        body = case.body()
+        optimizer = optimiser_of(body, **options)
+        body.load_state_dict(saved["body"], strict=True)
+        optimizer.load_state_dict(saved["optimizer"])
+        return body, optimizer
+
+    for stage in life(case, grown, optimizer, case.at[1], Style.GATED):
+        torch.save({"body": grown.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "body.pt")
+        fresh, fresh_optimizer = loaded(torch.load(tmp_path / "body.pt", weights_only=True))
+        assert fresh.snapshots() == grown.snapshots(), stage
+        assert [s.state for s in fresh.slots] == [s.state for s in grown.slots], stage
+        # The copy goes on, so that the original stays where it is.
+        body, body_optimizer = copy.deepcopy((grown, optimizer))
+        for _ in range(2):
+            train_epoch(case, body, body_optimizer)
+            train_epoch(case, fresh, fresh_optimizer)
+        assert same(fresh.state_dict(), body.state_dict()), stage
+        assert torch.equal(logits(fresh.eval()(case.inputs())), logits(body.eval()(case.inputs()))), stage
 
 
 @every_host
@@ -234,43 +244,36 @@ def test_optimiser_has_exactly_the_live_parameters_and_momentum_of_what_stays(ca
 
 
 @every_host
-@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
-def test_accounting_is_exact_in_every_stage(case: Case, stage):
+def test_accounting_is_exact_in_every_stage(case: Case):
     """Pitfall P-frozen-count: structure is counted, not flags."""
     body = case.body()
-    grow(case, body, optimiser_of(body), case.at[0], stage, Style.GATED)
-    costs = body.costs()
-    seed = body.slot(case.at[0]).seed
     host = count_parameters(case.host().parameters())
-    assert costs.host.parameters == host
-    assert costs.live.parameters == host + sum(p.numel() for p in (seed.parameters() if seed else ()))
-    assert (case.at[0] in costs.seeds) == RULES[stage].holds_seed
-    for parameter in body.parameters():
-        parameter.requires_grad_(False)
-    assert body.costs() == costs, "structure is counted, not flags"
-    with torch.no_grad():
-        assert costs.live.flops == count_flops(body.eval(), case.inputs(1))
-        assert costs.kept.flops == count_flops(body.harvest().eval(), case.inputs(1))
+    for stage in life(case, body, optimiser_of(body), case.at[0], Style.GATED):
+        costs, seed = body.costs(), body.slot(case.at[0]).seed
+        assert costs.host.parameters == host
+        assert costs.live.parameters == host + sum(p.numel() for p in (seed.parameters() if seed else ())), stage
+        assert (case.at[0] in costs.seeds) == RULES[stage].holds_seed, stage
+        body.requires_grad_(False)
+        assert body.costs() == costs, "structure is counted, not flags"
+        body.requires_grad_(True)
+        with torch.no_grad():
+            assert costs.live.flops == count_flops(body.eval(), case.inputs(1)), stage
+            assert costs.kept.flops == count_flops(body.harvest().eval(), case.inputs(1)), stage
 
 
 @every_host
-@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
-def test_refused_operation_changes_nothing(case: Case, stage):
+def test_refused_operation_changes_nothing(case: Case):
     body = case.body()
     optimizer = optimiser_of(body)
-    grow(case, body, optimizer, case.at[0], stage)
-    refused = 0
-    for op in Op:
-        for action in (
-            Action(op, case.at[0], blueprint="no such"),
-            Action(op, "no such", blueprint=case.blueprint),
-        ):
+    for stage in life(case, body, optimizer, case.at[0]):
+        before, refused = full_state(body, optimizer), 0
+        for op, slot in itertools.product(Op, (case.at[0], "no such")):
+            action = Action(op, slot, blueprint="no such" if slot in case.at else case.blueprint)
             if not body.judge(action):
-                before = full_state(body, optimizer)
                 assert not body.execute(action)
-                assert same(full_state(body, optimizer), before)
+                assert same(full_state(body, optimizer), before), (stage, op)
                 refused += 1
-    assert refused >= len(Op)
+        assert refused >= len(Op)
 
 
 @every_host

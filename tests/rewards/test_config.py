@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esper.contracts import Op
-from esper.rewards import (
-    CrashPays,
-    DiscountMismatch,
-    InvalidRewardConfig,
-    ProxyTooHeavy,
-    RewardConfig,
-    require_same_discount,
-)
+from esper.rewards import CrashPays, InvalidRewardConfig, ProxyTooHeavy, RewardConfig
 from esper.rewards.config import LARGEST_PROXY_RATIO
 
 CONFIG = RewardConfig(outcomes=10)
@@ -61,15 +54,6 @@ def test_penalty_that_would_make_a_crash_pay_is_refused():
 def test_seed_can_be_kept_in_time():
     with pytest.raises(InvalidRewardConfig, match="neither early nor late"):
         RewardConfig(outcomes=10, holding_grace_share=0.05)
-
-
-@pytest.mark.parametrize("learner", [0.99, 0.9999999, 1.0000001])
-def test_learner_with_another_discount_is_refused(learner):
-    """R4-C1: one value for the shaping and for PPO; a mismatch is refused at construction."""
-    require_same_discount(CONFIG, 1.0)
-    require_same_discount(RewardConfig(outcomes=10, discount=0.97), 0.97)
-    with pytest.raises(DiscountMismatch, match=f"learner's discount is {learner} and the reward's is 1.0"):
-        require_same_discount(CONFIG, learner)
 
 
 def test_every_op_has_its_cost_in_the_configuration():

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -58,9 +57,7 @@ def total(name, mode, config=CONFIG):
     return discounted(EPISODES[name], mode, config)
 
 
-@pytest.fixture(params=[1.0, 0.99, 0.97])
-def config(request):
-    return RewardConfig(outcomes=OUTCOMES, discount=request.param)
+CONFIGS = [RewardConfig(outcomes=OUTCOMES, discount=discount) for discount in (1.0, 0.99, 0.97)]
 
 
 def test_scripts_reach_every_stage_and_every_ending():
@@ -74,79 +71,80 @@ def test_scripts_reach_every_stage_and_every_ending():
     assert [slot.stage for slot in EPISODES["helpful"][-1].after.slots] == [Stage.FOSSILIZED] * 3
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_rewards_telescope_over_the_whole_episode(name, mode, config):
+def cases(*names):
+    """Every mode at every discount, with each of the names."""
+    return itertools.product(Mode, CONFIGS, names)
+
+
+def test_rewards_telescope_over_the_whole_episode():
     """R4-H8: across stage changes, several slots, prune, fossilise and both endings."""
-    steps = EPISODES[name]
-    costs = [term for term in TERMS_OF[mode] if TERMS[term].potential is None]
-    rewards = [reward(step, mode, config) for step in steps]
-    paid = sum(
-        config.discount**t * (one.total - sum(one.terms[cost] for cost in costs)) for t, one in enumerate(rewards)
-    )
-    final = 0.0 if steps[-1].ending is Ending.TERMINATED else potential(steps[-1].end, mode, config)
-    expected = config.discount ** len(steps) * final - potential(steps[0].start, mode, config)
-    assert math.isclose(paid, expected, abs_tol=1e-9)
+    for mode, config, name in cases(*SCRIPTS):
+        steps = EPISODES[name]
+        costs = [term for term in TERMS_OF[mode] if TERMS[term].potential is None]
+        rewards = [reward(step, mode, config) for step in steps]
+        paid = sum(
+            config.discount**t * (one.total - sum(one.terms[cost] for cost in costs)) for t, one in enumerate(rewards)
+        )
+        final = 0.0 if steps[-1].ending is Ending.TERMINATED else potential(steps[-1].end, mode, config)
+        expected = config.discount ** len(steps) * final - potential(steps[0].start, mode, config)
+        assert math.isclose(paid, expected, abs_tol=1e-9), (mode, config.discount, name)
 
 
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "crash"])
-def test_twin_mode_pays_exactly_what_growth_bought(name):
-    last = EPISODES[name][-1]
-    fossils = [slot for slot in last.after.slots if slot.stage is Stage.FOSSILIZED]
-    growth = last.after.host.total_parameters / HOST_PARAMETERS
-    delivered = last.table_after[frozenset(slot.slot for slot in fossils)]
-    bought = delivered - last.twin_after.accuracy - 0.08 * math.log(growth)
-    assert math.isclose(total(name, Mode.TWIN), bought, abs_tol=1e-9)
+def test_twin_mode_pays_exactly_what_growth_bought():
+    for name in SCRIPTS.keys() - {"crash"}:
+        last = EPISODES[name][-1]
+        fossils = [slot for slot in last.after.slots if slot.stage is Stage.FOSSILIZED]
+        growth = last.after.host.total_parameters / HOST_PARAMETERS
+        delivered = last.table_after[frozenset(slot.slot for slot in fossils)]
+        bought = delivered - last.twin_after.accuracy - 0.08 * math.log(growth)
+        assert math.isclose(total(name, Mode.TWIN), bought, abs_tol=1e-9), name
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_helpful_growth_beats_none_and_none_beats_useless_growth(mode, config):
+def test_helpful_growth_beats_none_and_none_beats_useless_growth():
     """S7-anti-gaming, the ranking that every mode owes."""
-    none = total("nothing", mode, config)
-    assert total("helpful", mode, config) > total("helpful, one slot", mode, config) > none
-    for useless in ("useless", "useless, kept at once", "everything at once", "harmful, kept", "ransom", "crash"):
-        assert total(useless, mode, config) < none, useless
+    useless = ("useless", "useless, kept at once", "everything at once", "harmful, kept", "ransom", "crash")
+    for mode, config, name in cases(*useless):
+        none = total("nothing", mode, config)
+        assert total("helpful", mode, config) > total("helpful, one slot", mode, config) > none, mode
+        assert total(name, mode, config) < none, (mode, config.discount, name)
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("name", ["cycle newborn", "cycle training", "cycle blending", "cycle holding"])
-def test_germinating_and_pruning_in_turn_never_pays(name, mode, config):
+def test_germinating_and_pruning_in_turn_never_pays():
     """S7-anti-gaming: the slots end empty, so the cycle earned nothing, and its operations cost."""
-    steps = EPISODES[name]
-    assert steps[-1].after.host.total_parameters == HOST_PARAMETERS
-    idle = play(nothing, World(horizon=len(steps)))
-    profit = total(name, mode, config) - discounted(idle, mode, config)
-    assert profit <= 1e-9
-    assert profit < -1e-3 or mode not in CHARGED
+    for mode, config, name in cases("cycle newborn", "cycle training", "cycle blending", "cycle holding"):
+        steps = EPISODES[name]
+        assert steps[-1].after.host.total_parameters == HOST_PARAMETERS
+        idle = play(nothing, World(horizon=len(steps)))
+        profit = total(name, mode, config) - discounted(idle, mode, config)
+        assert profit <= 1e-9, (mode, config.discount, name)
+        assert profit < -1e-3 or mode not in CHARGED, (mode, config.discount, name)
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_waiting_in_holding_never_beats_fossilising(mode, config):
+def test_waiting_in_holding_never_beats_fossilising():
     """S7-anti-gaming."""
-    held, kept = total("helpful, held", mode, config), total("helpful", mode, config)
-    assert held <= kept + 1e-9
-    if mode in {Mode.SHAPED, Mode.SIMPLIFIED}:
-        assert held < total("nothing", mode, config) < kept
+    for mode, config, name in cases("helpful"):
+        held, kept = total(f"{name}, held", mode, config), total(name, mode, config)
+        assert held <= kept + 1e-9, (mode, config.discount)
+        if mode in {Mode.SHAPED, Mode.SIMPLIFIED}:
+            assert held < total("nothing", mode, config) < kept, (mode, config.discount)
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("speed", AlphaSpeed)
-def test_alpha_turntabling_never_pays(mode, speed, config):
+def test_alpha_turntabling_never_pays():
     """S7-anti-gaming: never better than keeping the seed, and with a useless seed never better than nothing."""
-    swung = discounted(play(turntable("helpful", speed, "a"), World()), mode, config)
-    kept = total("helpful, one slot", mode, config)
-    assert swung <= kept + 1e-9
-    assert swung < kept or mode not in CHARGED
-    idle = discounted(play(turntable("useless", speed), World()), mode, config)
-    assert idle < total("nothing", mode, config)
+    swings = {speed: play(turntable("helpful", speed, "a"), World()) for speed in AlphaSpeed}
+    idles = {speed: play(turntable("useless", speed), World()) for speed in AlphaSpeed}
+    for mode, config, speed in cases(*AlphaSpeed):
+        swung, kept = discounted(swings[speed], mode, config), total("helpful, one slot", mode, config)
+        assert swung <= kept + 1e-9, (mode, config.discount, speed)
+        assert swung < kept or mode not in CHARGED, (mode, config.discount, speed)
+        assert discounted(idles[speed], mode, config) < total("nothing", mode, config), (mode, config.discount, speed)
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_fossilising_a_useless_seed_early_never_pays(mode, config):
+def test_fossilising_a_useless_seed_early_never_pays():
     """S7-anti-gaming: even where the gate would let it pass."""
-    for hold in (0, 1, 5):
-        early = discounted(play(grower("useless", "a", hold=hold, world=LOOSE), LOOSE), mode, config)
-        assert early < total("nothing", mode, config)
+    early = {hold: play(grower("useless", "a", hold=hold, world=LOOSE), LOOSE) for hold in (0, 1, 5)}
+    for mode, config, hold in cases(*early):
+        assert discounted(early[hold], mode, config) < total("nothing", mode, config), (mode, config.discount, hold)
 
 
 def test_fossilising_a_helpful_seed_before_it_has_shown_itself_costs():
@@ -157,42 +155,25 @@ def test_fossilising_a_helpful_seed_before_it_has_shown_itself_costs():
     assert first < second
 
 
-@pytest.mark.parametrize("mode", [Mode.SHAPED, Mode.SIMPLIFIED, Mode.LOSS, Mode.TWIN])
 @pytest.mark.parametrize("blueprint", ["helpful", "useless"])
-def test_host_drift_pays_no_seed_and_charges_none(mode, blueprint):
+def test_host_drift_pays_no_seed_and_charges_none(blueprint):
     """S7-anti-gaming: step by step the same reward, whether the host improves, stands still or declines."""
-    hosts = [
-        [reward(step, mode, CONFIG).total for step in play(grower(blueprint), World(host))]
-        for host in (steady, rising, declining)
-    ]
-    for still, up, down in zip(*hosts, strict=True):
-        assert up == pytest.approx(still, abs=1e-9)
-        assert down == pytest.approx(still, abs=1e-9)
+    plays = [play(grower(blueprint), World(host)) for host in (steady, rising, declining)]
+    for mode in (Mode.SHAPED, Mode.SIMPLIFIED, Mode.LOSS, Mode.TWIN):
+        hosts = [[reward(step, mode, CONFIG).total for step in steps] for steps in plays]
+        for still, up, down in zip(*hosts, strict=True):
+            assert up == pytest.approx(still, abs=1e-9), mode
+            assert down == pytest.approx(still, abs=1e-9), mode
 
 
-def without_twin(steps):
-    return [replace(step, twin_before=None, twin_after=None) for step in steps]
-
-
-@pytest.mark.parametrize("mode", [Mode.SHAPED, Mode.SIMPLIFIED])
-def test_ransom_is_paid_without_a_twin_and_never_with_one(mode):
-    """Gain over all-off is inflated by a host that has adapted; the paired run tells."""
-    assert total("ransom", mode) < total("nothing", mode)
-    blind = discounted(without_twin(EPISODES["ransom"]), mode, CONFIG)
-    assert blind > total("ransom", mode)
-    honest = discounted(without_twin(EPISODES["helpful"]), mode, CONFIG)
-    assert honest == pytest.approx(total("helpful", mode), abs=1e-9)
-
-
-@pytest.mark.parametrize("mode", Mode)
-def test_standing_still_pays_nothing(mode):
+def test_standing_still_pays_nothing():
     """An empty host over a whole episode, and a fossil over the epochs after it was kept."""
-    for step in EPISODES["nothing"][:-1]:
-        assert reward(step, mode, CONFIG).total == 0.0
     still = EPISODES["helpful, one slot"][-6:-1]
     assert all(slot.stage is Stage.FOSSILIZED for step in still for slot in step.before.slots[:1])
-    for step in still:
-        assert reward(step, mode, CONFIG).total == pytest.approx(0.0, abs=1e-12)
+    for mode in Mode:
+        assert all(reward(step, mode, CONFIG).total == 0.0 for step in EPISODES["nothing"][:-1]), mode
+        for step in still:
+            assert reward(step, mode, CONFIG).total == pytest.approx(0.0, abs=1e-12), mode
 
 
 plays = st.lists(st.integers(0, 10**6), min_size=25, max_size=25)

@@ -41,10 +41,17 @@ def trained(seed: int = 0, config: PPOConfig = CONFIG) -> Learner:
     return learner
 
 
-@pytest.fixture
-def saved(tmp_path) -> Path:
-    path = tmp_path / "learner.pt"
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("checkpoint") / "learner.pt"
     save_checkpoint(path, trained(), {"note": "hello", "list": [1, 2.5, None, True, ("a",)], "tensor": torch.arange(3)})
+    return path.read_bytes()
+
+
+@pytest.fixture
+def saved(tmp_path, written) -> Path:
+    path = tmp_path / "learner.pt"
+    path.write_bytes(written)
     return path
 
 
@@ -183,7 +190,7 @@ def test_damaged_files_are_refused_in_one_way_whatever_the_damage(saved, tmp_pat
     with pytest.raises(BadCheckpoint, match=r"damaged\.pt cannot be read as a checkpoint"):
         load_checkpoint(path)
     refused = 0
-    for _ in range(150):
+    for _ in range(60):
         bytes_ = bytearray(members[pickled])
         for _ in range(chance.randint(1, 3)):
             bytes_[chance.randrange(len(bytes_))] = chance.randrange(256)
@@ -194,7 +201,7 @@ def test_damaged_files_are_refused_in_one_way_whatever_the_damage(saved, tmp_pat
             load_checkpoint(path)
         except BadCheckpoint:
             refused += 1
-    assert refused > 100
+    assert refused > 40
 
 
 def test_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from esper.rl import (
     PPO,
     BadCheckpoint,
+    DiscountMismatch,
     EmptyMask,
     NonFinite,
     PPOConfig,
@@ -21,11 +22,16 @@ from esper.rl import (
 )
 from esper.rl.ppo import EVALUATION, TRAINING, episode_seed
 from tests.rl.cases import assert_same, everything_of
-from tests.rl.worlds import Bandit, Clock, Unsteady, Walk, Wrong
+from tests.rl.worlds import Bandit, Clock, Shaped, Unsteady, Walk, Wrong
 
 SMALL = VectorConfig(hidden=6, memory=5, critic=6)
 STEADY = PPOConfig(
-    learning_rate=1e-3, final_learning_rate=1e-3, entropy_weight=0.01, final_entropy_weight=0.01, minibatches=2
+    learning_rate=1e-3,
+    final_learning_rate=1e-3,
+    entropy_weight=0.01,
+    final_entropy_weight=0.01,
+    epochs=3,
+    minibatches=2,
 )
 """Nothing anneals, so where training is to end does not matter."""
 
@@ -112,6 +118,11 @@ BAD_INPUT = {
         lambda: PPO(Clock, config=PPOConfig(learning_rate=0.0)),
         RLError,
         "learning_rate = 0.0; give a value from",
+    ),
+    "discount of other rewards": (
+        lambda: PPO(lambda: gymnasium.wrappers.TimeLimit(Shaped(), 3), config=PPOConfig(discount=0.99)),
+        DiscountMismatch,
+        r"discount = 0\.99; the environment shapes its rewards for a discount of 0\.9, so give PPOConfig",
     ),
     "no environment": (lambda: PPO(Clock, environments=0), RLError, "environments = 0; give at least 1"),
     "no step": (lambda: PPO(Clock, steps=0), RLError, "steps = 0; give at least 1"),
@@ -250,7 +261,7 @@ def test_resumed_training_equals_training_that_was_never_stopped(env, tmp_path):
 
 def test_checkpoint_written_while_learning_goes_on_with_the_same_annealing(tmp_path):
     """C-rl: settings that anneal do so towards the same end."""
-    config = PPOConfig(learning_rate=0.01, final_learning_rate=0.001, entropy_weight=0.1)
+    config = PPOConfig(learning_rate=0.01, final_learning_rate=0.001, entropy_weight=0.1, epochs=3)
     straight, resumed = walker(config), walker(config)
     straight.learn(48 * 5, lambda now: straight.save(tmp_path / "agent.pt") if now.steps == 96 else None)
     resumed.resume(tmp_path / "agent.pt").learn(48 * 5)

@@ -10,12 +10,14 @@ from esper.contracts.actions import (
     AlphaCurve,
     AlphaSpeed,
     AlphaTarget,
+    Choices,
     Head,
     InvalidAction,
     Op,
     Operator,
     Style,
     Tempo,
+    WrongBody,
 )
 from esper.contracts.errors import EsperError, cure_for, nearest
 from esper.contracts.events import (
@@ -49,6 +51,7 @@ __all__ = [
     "AlphaSpeed",
     "AlphaTarget",
     "Check",
+    "Choices",
     "EpisodeEvent",
     "EsperError",
     "Event",
@@ -76,6 +79,7 @@ __all__ = [
     "Tempo",
     "Topology",
     "Verdict",
+    "WrongBody",
     "cure_for",
     "nearest",
 ]

@@ -135,6 +135,10 @@ class InvalidAction(EsperError):
     """An action lacks what its op needs."""
 
 
+class WrongBody(EsperError):
+    """Choices among the slots and blueprints of one body were given to another."""
+
+
 @dataclass(frozen=True)
 class Action:
     """One decision. Fields that the op does not use are ignored.
@@ -167,6 +171,20 @@ class Action:
 WAIT = Action(Op.WAIT)
 
 
+class Choices(tuple[int, ...]):
+    """The index of each head's choice, with the codec that knows what the indices stand for."""
+
+    codec: "ActionCodec"
+
+    def __new__(cls, indices: Iterable[int], codec: "ActionCodec") -> "Choices":
+        choices = super().__new__(cls, indices)
+        choices.codec = codec
+        return choices
+
+    def __getnewargs__(self) -> tuple[tuple[int, ...], "ActionCodec"]:
+        return tuple(self), self.codec
+
+
 @dataclass(frozen=True)
 class ActionCodec:
     """Between actions and the index of each head's choice, in the fixed order of the heads.
@@ -176,6 +194,18 @@ class ActionCodec:
 
     slots: tuple[SlotId, ...]
     blueprints: tuple[str, ...]
+
+    def require(self, other: "ActionCodec") -> None:
+        """Refuse choices that were made among other slots or blueprints, or in another order of them."""
+        for what, wanted, given in (
+            ("slots", self.slots, other.slots),
+            ("blueprints", self.blueprints, other.blueprints),
+        ):
+            if wanted != given:
+                raise WrongBody(
+                    f"the choices are among the {what} {', '.join(given)}; the body has {', '.join(wanted)}, "
+                    "so start the policy with the codec of this body"
+                )
 
     def values(self, head: Head) -> tuple[object, ...]:
         """What the head chooses from."""
@@ -192,6 +222,6 @@ class ActionCodec:
         }
         return WAIT if chosen["op"] is Op.WAIT else Action(**chosen)
 
-    def encode(self, action: Action) -> tuple[int, ...]:
+    def encode(self, action: Action) -> Choices:
         chosen = ((head, getattr(action, head.value)) for head in Head)
-        return tuple(0 if value is None else self.values(head).index(value) for head, value in chosen)
+        return Choices((0 if value is None else self.values(head).index(value) for head, value in chosen), self)

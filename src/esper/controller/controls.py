@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from esper.contracts import HEADS_OF, WAIT, ActionCodec, Head, Op
+from esper.contracts import HEADS_OF, WAIT, ActionCodec, Choices, Head, Op
 from esper.controller.policy import Arrays, Decision, decision_for
 
 
@@ -28,16 +28,16 @@ class RandomLegal:
 
     name = "random"
 
-    def start(self, codec: ActionCodec) -> None:
-        """Nothing is remembered."""
+    def start(self, codec: ActionCodec) -> ActionCodec:
+        return codec
 
-    def act(self, observation: Arrays, state: None, generator: torch.Generator) -> tuple[Decision, None]:
+    def act(self, observation: Arrays, state: ActionCodec, generator: torch.Generator) -> tuple[Decision, ActionCodec]:
         op = _draw(observation["mask_op"], generator)
         chosen = {Head.OP: op}
         for head in Head:
             if head is not Head.OP and head in HEADS_OF[Op(op)]:
                 chosen[head] = _draw(_mask(observation, head, chosen), generator)
-        return Decision(tuple(chosen.get(head, 0) for head in Head)), state
+        return Decision(Choices((chosen.get(head, 0) for head in Head), state)), state
 
 
 def _mask(observation: Arrays, head: Head, chosen: Mapping[Head, int]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from esper.contracts import ActionCodec, ObservationFields, Op
+from esper.contracts import ActionCodec, Choices, ObservationFields, Op
 from esper.controller.network import ControllerNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision
 from esper.rl import (
@@ -29,10 +29,11 @@ LASTING = (Op.GERMINATE, Op.PRUNE)
 
 
 class Mind(NamedTuple):
-    """What a network remembers, and what it has made up its mind about."""
+    """What a network remembers, what it has made up its mind about, and the body that it plays."""
 
     memory: MemoryState
     course: Resolve | Typical
+    codec: ActionCodec
 
 
 class Learned:
@@ -62,7 +63,7 @@ class Learned:
     def start(self, codec: ActionCodec) -> Mind:
         """No memories yet, and nothing decided."""
         course = Typical(Op.WAIT, LASTING) if self.greedy else Resolve(LASTING, self.persistence)
-        return Mind(self.network.memory.start(1), course)
+        return Mind(self.network.memory.start(1), course, codec)
 
     def act(self, observation: Arrays, state: Mind, generator: torch.Generator) -> tuple[Decision, Mind]:
         course = copy.copy(state.course)
@@ -75,7 +76,8 @@ class Learned:
             0.0 if self.greedy else self.exploration,
             self._draw_op(course, generator),
         )
-        return Decision(tuple(acted.choices[0].tolist()), acted), Mind(acted.state, course)
+        choices = Choices(acted.choices[0].tolist(), state.codec)
+        return Decision(choices, acted), Mind(acted.state, course, state.codec)
 
     def _draw_op(self, course: Resolve | Typical, generator: torch.Generator) -> Draw | None:
         """None to draw ops as everything else is drawn."""

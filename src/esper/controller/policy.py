@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from esper.contracts import HEADS_OF, Action, ActionCodec, Head
+from esper.contracts import HEADS_OF, Action, ActionCodec, Choices, Head
 from esper.rl import Acted
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -15,9 +15,9 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Decision(NamedTuple):
-    """The index of each head's choice, and for a learned policy how it came about."""
+    """What each head chose, and for a learned policy how it came about."""
 
-    choices: tuple[int, ...]
+    choices: Choices
     acted: Acted | None = None
 
 
@@ -45,4 +45,4 @@ def decision_for(action: Action, codec: ActionCodec) -> Decision:
     """The action as choices, with 0 for every head that its op does not use."""
     used = HEADS_OF[action.op]
     chosen = zip(Head, codec.encode(action), strict=True)
-    return Decision(tuple(index if head in used else 0 for head, index in chosen))
+    return Decision(Choices((index if head in used else 0 for head, index in chosen), codec))

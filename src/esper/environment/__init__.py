@@ -37,7 +37,7 @@ from esper.environment.tasks import (
     task,
     task_on,
 )
-from esper.environment.training import Compute, Probe, Trainer, UnusableDevice
+from esper.environment.training import Compute, Precision, Probe, Trainer, UnusableDevice, UnusablePrecision
 from esper.environment.twins import twin_curve
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "MissingData",
     "MissingLibrary",
     "Outcome",
+    "Precision",
     "Probe",
     "Source",
     "Split",
@@ -73,6 +74,7 @@ __all__ = [
     "UnknownTask",
     "UnreadableData",
     "UnusableDevice",
+    "UnusablePrecision",
     "World",
     "WrongSchema",
     "all_tasks",

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from esper.contracts import WAIT, ActionCodec, NullSink, Sink
+from esper.contracts import WAIT, ActionCodec, Choices, NullSink, Sink
 from esper.environment.data import Splits
 from esper.environment.episode import Episode, Outcome, World
 from esper.environment.masks import masks_of
@@ -83,8 +83,10 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         return self._observation(self.episode), {"episode_seed": episode_seed}
 
     def step(self, action: Sequence[int] | Indices) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """One epoch."""
+        """One epoch. `Choices` that were made for another body are an error; mere numbers are taken at their word."""
         episode = self._started()
+        if isinstance(action, Choices):
+            self.codec.require(action.codec)
         before, table_before = episode.snapshot, episode.evaluation.table
         indices = np.asarray(action)
         wanted = self.codec.decode(indices.tolist()) if self.action_space.contains(indices) else None
@@ -116,6 +118,11 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         if self.episode is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
         return self.episode
+
+    @property
+    def discount(self) -> float:
+        """The one for which the rewards are shaped, so that of whoever learns from them."""
+        return self.reward_config.discount
 
     @property
     def twin_accuracy(self) -> float | None:

@@ -2,6 +2,7 @@
 
 It is a pure function of (task, seed, actions): weights, newborn seeds, data order, augmentation and the host's own
 noise each draw from streams derived from the seed. With WAIT alone it is the twin of every episode of that seed.
+Threads that play at the same time take turns, epoch by epoch.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from esper.contracts import WAIT, Action, HostSnapshot, NullSink, Sink, Snapshot
 from esper.environment.data import Splits
 from esper.environment.evaluation import Evaluation, evaluate
 from esper.environment.governor import Governor, GovernorConfig
-from esper.environment.randomness import global_draws_from, stream
+from esper.environment.randomness import TURN, global_draws_from, stream
 from esper.environment.tasks import Task
 from esper.environment.training import Compute, EpochMeasures, Probe, Trainer
 from esper.growth import GrowthConfig, Thresholds, graft
@@ -53,16 +54,15 @@ class Episode:
         self.task = task
         self.train, self.evaluation_split = splits.train, splits.evaluation
         with global_draws_from(seed, "weights"):
-            host = task.build_host().to(world.compute.device)
-        self.body = graft(
-            host,
-            at=task.slots,
-            example=self.train.x[:2],
-            blueprints=task.blueprints,
-            config=world.growth_for(task),
-            generator=stream(seed, "seeds"),
-            sink=sink or NullSink(),
-        )
+            self.body = graft(
+                task.build_host().to(world.compute.device),
+                at=task.slots,
+                example=self.train.x[:2],
+                blueprints=task.blueprints,
+                config=world.growth_for(task),
+                generator=stream(seed, "seeds"),
+                sink=sink or NullSink(),
+            )
         self.trainer = Trainer(self.body, task, seed, world.compute, probe)
         labels = self.evaluation_split.y
         commonest = float(labels.bincount().max()) / len(labels)
@@ -80,14 +80,15 @@ class Episode:
         """Execute, train, evaluate, let the governor look, tick: one epoch, in this order."""
         if self.done:
             raise RuntimeError("the episode is over; start another one")
-        verdict = self.body.execute(action)
-        measures = self.trainer.epoch(self.train)
-        self.evaluation = evaluate(self.body, self.evaluation_split)
-        self._record_contributions()
-        self.panic = self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
-        if self.panic is not None:
-            self.governor.roll_back(self.body, self.trainer.optimizer)
-        self.body.tick()
+        with TURN:
+            verdict = self.body.execute(action)
+            measures = self.trainer.epoch(self.train)
+            self.evaluation = evaluate(self.body, self.evaluation_split)
+            self._record_contributions()
+            self.panic = self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
+            if self.panic is not None:
+                self.governor.roll_back(self.body, self.trainer.optimizer)
+            self.body.tick()
         self.snapshot = self._snapshot(measures)
         return Outcome(action if verdict else WAIT, verdict, self.evaluation, self.panic)
 

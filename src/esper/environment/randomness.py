@@ -3,8 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
+from threading import RLock
 
 import torch
+
+TURN = RLock()
+"""Held by an episode at work: all threads of a process share torch's global generator, so they take turns."""
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -25,6 +29,6 @@ def stream(seed: int, *purpose: str | int) -> torch.Generator:
 @contextmanager
 def global_draws_from(seed: int, *purpose: str | int) -> Iterator[None]:
     """For code that can only draw from the global CPU generator: lend it a stream, then put the old state back."""
-    with torch.random.fork_rng(devices=[]):
+    with TURN, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive(seed, *purpose))
         yield

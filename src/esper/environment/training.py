@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,28 +21,51 @@ class UnusableDevice(EsperError):
     """The machine does not have that device."""
 
 
+class UnusablePrecision(EsperError):
+    """There is no such precision, or not on that device."""
+
+
+Precision = Literal["float32", "bfloat16"]
+"""bfloat16 has the range of float32. float16 has not, and would need the losses of host and seeds to be scaled."""
+
+
 @dataclass(frozen=True)
 class Compute:
-    """Where and how the arithmetic runs. `compile` and `amp` fall back to plain arithmetic with a warning."""
+    """Where and how hosts and seeds train.
+
+    `precision` is that of forward and backward passes in training; weights and evaluation are always float32. With
+    `compile` the forward pass is compiled; should that fail, a warning says so and training goes on without it.
+    """
 
     device: str = "cpu"
     compile: bool = False
-    amp: bool = False
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
             raise UnusableDevice(f"device '{self.device}' cannot be used here ({error}); try device 'cpu'") from error
-        if self.amp and not torch.amp.is_autocast_available(torch.device(self.device).type):
-            warnings.warn(f"device '{self.device}' has no lower precision; training in full precision", stacklevel=2)
+        if self.precision not in get_args(Precision):
+            raise UnusablePrecision(f"precision is '{self.precision}'; give one of {', '.join(get_args(Precision))}")
+        if self.precision != "float32" and not self._multiplies_lower():
+            raise UnusablePrecision(
+                f"device '{self.device}' does not compute in {self.precision}; give precision 'float32'"
+            )
 
-    def precision(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass."""
-        kind = torch.device(self.device).type
-        if not self.amp or not torch.amp.is_autocast_available(kind):
+    def _multiplies_lower(self) -> bool:
+        one = torch.ones(1, 1, device=self.device)
+        try:
+            with self.autocast():
+                return (one @ one).dtype is torch.bfloat16
+        except RuntimeError:
+            return False
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of a forward pass in training."""
+        if self.precision == "float32":
             return nullcontext()
-        return torch.autocast(kind, dtype=torch.bfloat16)
+        return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -90,10 +113,10 @@ class Trainer:
             for x, y in self._batches(split):
                 loss_of = partial(nn.functional.cross_entropy, target=y)
                 self.optimizer.zero_grad()
-                with self._compute.precision():
+                with self._compute.autocast():
                     loss = loss_of(self._forward(x))
                 loss.backward()
-                with self._compute.precision():
+                with self._compute.autocast():
                     self.body.train_isolated(loss_of, x)
                 self.body.record_gradients()
                 if self._probe is not None:

@@ -1,14 +1,7 @@
 """What growth is worth: attribution from a coalition table, and rewards as sums of named terms."""
 
 from esper.rewards.attribution import IncompleteTable, NotAPair, Table, contribution, gain, interaction, shapley, shares
-from esper.rewards.config import (
-    CrashPays,
-    DiscountMismatch,
-    InvalidRewardConfig,
-    ProxyTooHeavy,
-    RewardConfig,
-    require_same_discount,
-)
+from esper.rewards.config import CrashPays, InvalidRewardConfig, ProxyTooHeavy, RewardConfig
 from esper.rewards.modes import (
     TERMS_OF,
     MissingTwin,
@@ -28,7 +21,6 @@ __all__ = [
     "TERMS",
     "TERMS_OF",
     "CrashPays",
-    "DiscountMismatch",
     "Ending",
     "IncompleteTable",
     "InvalidMoment",
@@ -52,7 +44,6 @@ __all__ = [
     "interaction",
     "needs_twin",
     "potential",
-    "require_same_discount",
     "reward",
     "shapley",
     "shares",

@@ -21,10 +21,6 @@ class CrashPays(InvalidRewardConfig):
     """A controller in a bad place would gain by provoking the governor."""
 
 
-class DiscountMismatch(EsperError):
-    """The learner discounts otherwise than the rewards do."""
-
-
 def _setting(default: float, low: float, high: float, meaning: str) -> float:
     setting: float = field(default=default, metadata={"range": (low, high), "meaning": meaning})
     return setting
@@ -143,12 +139,3 @@ class RewardConfig:
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise InvalidRewardConfig(f"{name} is {value}; give a number from {low:g} to {high:g}")
-
-
-def require_same_discount(config: RewardConfig, learner_discount: float) -> None:
-    """Refuse a learner whose discount differs: potential differences would no longer telescope for it."""
-    if learner_discount != config.discount:
-        raise DiscountMismatch(
-            f"the learner's discount is {learner_discount!r} and the reward's is {config.discount!r}; "
-            "set both from one value"
-        )

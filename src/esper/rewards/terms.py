@@ -121,12 +121,14 @@ TERMS: dict[TermName, Term] = {
         ACCURACY, "what the seeds claim: what removing each costs, at least its share", potentials.contribution
     ),
     TermName.ATTRIBUTION_DISCOUNT: _worth(
-        ACCURACY, "what they claim beyond their shares of the proven joint gain", potentials.attribution_discount
+        ACCURACY, "what they claim beyond their shares of the proven joint gain", potentials.attribution_discount, True
     ),
     TermName.RATIO_PENALTY: _worth(
-        ACCURACY, "contributions out of proportion to the joint gain", potentials.ratio_penalty
+        ACCURACY, "contributions out of proportion to the joint gain", potentials.ratio_penalty, True
     ),
-    TermName.RANSOMWARE: _worth(ACCURACY, "contributions of seeds that gain nothing together", potentials.ransomware),
+    TermName.RANSOMWARE: _worth(
+        ACCURACY, "contributions of seeds that gain nothing together", potentials.ransomware, True
+    ),
     TermName.GAIN_OVER_TWIN: _worth(
         ACCURACY, "accuracy above the paired run without growth", potentials.gain_over_twin, True
     ),
@@ -141,7 +143,7 @@ TERMS: dict[TermName, Term] = {
     TermName.INTERVENTION_COST: Term(ACCURACY, "cost of the executed op", intervention_cost),
     TermName.ALPHA_SHOCK: Term(ACCURACY, "changes of alpha that are too fast", alpha_shock),
     TermName.HOLDING_PENALTY: Term(ACCURACY, "seeds held for too long", holding_penalty),
-    TermName.LEGITIMACY_DISCOUNT: Term(ACCURACY, "seeds kept too soon", legitimacy_discount),
+    TermName.LEGITIMACY_DISCOUNT: Term(ACCURACY, "seeds kept too soon", legitimacy_discount, needs_twin=True),
     TermName.TERMINAL_OBJECTIVE: Term(ACCURACY, "accuracy minus rent, at the end only", terminal_objective),
     TermName.TERMINATION: Term(ACCURACY, "penalty for being ended by the governor", termination),
 }

@@ -16,7 +16,7 @@ from esper.rl.checkpoint import (
     upgrade_checkpoint,
 )
 from esper.rl.config import PPOConfig
-from esper.rl.errors import BufferFull, EmptyMask, NonFinite, NoSteps, OpenRow, RLError, WrongShape
+from esper.rl.errors import BufferFull, DiscountMismatch, EmptyMask, NonFinite, NoSteps, OpenRow, RLError, WrongShape
 from esper.rl.extremes import StepRatio, extreme_ratios
 from esper.rl.gae import advantages, normalised
 from esper.rl.learner import Counters, Learner
@@ -39,6 +39,7 @@ __all__ = [
     "Checkpoint",
     "Counters",
     "Critic",
+    "DiscountMismatch",
     "Draw",
     "EmptyMask",
     "Encoded",

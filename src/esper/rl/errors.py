@@ -5,6 +5,10 @@ class RLError(ValueError):
     """Something was given that the learner cannot work with; nothing was changed."""
 
 
+class DiscountMismatch(RLError):
+    """The environment shapes its rewards for another discount than the learner's."""
+
+
 class EmptyMask(RLError):
     """A mask that allows nothing."""
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from esper.rl.acting import Acted, act, value_of
 from esper.rl.checkpoint import BadCheckpoint, generator_in, load_checkpoint, restore, save_checkpoint
 from esper.rl.config import PPOConfig
-from esper.rl.errors import NonFinite, RLError, WrongShape
+from esper.rl.errors import DiscountMismatch, NonFinite, RLError, WrongShape
 from esper.rl.learner import Learner
 from esper.rl.memory import MemoryState
 from esper.rl.metrics import UpdateMetrics
@@ -197,8 +197,10 @@ class PPO:
             raise RLError(f"env is {env}; give its registered name, or a function that makes it, such as lambda: env")
         self.make: MakeEnv = (lambda: gymnasium.make(env)) if isinstance(env, str) else env
         self.seed, self.rollout_steps = seed, steps
+        config = config or PPOConfig()
         probe = self.make()
         self.interface = Interface.of(probe, dependent_masks)
+        _require_same_discount(probe, config)
         probe.close()
         names, uses = _uses(self.interface.sizes, heads)
         with torch.random.fork_rng(devices=[]):
@@ -206,7 +208,7 @@ class PPO:
             self.network = VectorNetwork(
                 self.interface.inputs, dict(zip(names, self.interface.sizes, strict=True)), uses, network
             )
-        self.learner = Learner(self.network, config or PPOConfig(), seed)
+        self.learner = Learner(self.network, config, seed)
         self.generator = torch.Generator().manual_seed(seed + 1)
         self.seats = [Seat(self.make, self.interface, (TRAINING, seed, place)) for place in range(environments)]
         for seat in self.seats:
@@ -327,6 +329,16 @@ class PPO:
         self.generator, self.seats = generator, seats
         self.state, self.starts = MemoryState(*extra["state"]), extra["starts"]
         return self
+
+
+def _require_same_discount(env: gymnasium.Env[Any, Any], config: PPOConfig) -> None:
+    """Shaped rewards telescope for one discount only; an environment that has one says so by its `discount`."""
+    shaped_for = getattr(env.unwrapped, "discount", None)
+    if shaped_for is not None and shaped_for != config.discount:
+        raise DiscountMismatch(
+            f"discount = {config.discount}; the environment shapes its rewards for a discount of {shaped_for}, "
+            f"so give PPOConfig(discount={shaped_for})"
+        )
 
 
 def _uses(sizes: Sequence[int], heads: Mapping[str, Sequence[int]] | None) -> tuple[tuple[str, ...], Tensor | None]:
