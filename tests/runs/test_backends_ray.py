@@ -226,4 +226,4 @@ def test_workers_ask_for_a_gpu_only_where_episodes_play_on_one():
     assert room({"CPU": 8}, resources("cuda", 0)) == 1
     for share in (-1, 2):
         with pytest.raises(BadGpus, match=f"gpus_per_worker is {share}; an episode plays on one GPU"):
-            make_backend("ray", Game(device="cuda"), gpus_per_worker=share)
+            make_backend("ray", Game(), gpus_per_worker=share)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from esper.contracts import EsperError
 from esper.environment import find_task
 from esper.rl import RLError
-from esper.runs import PRESETS, InvalidConfig, RunDirectory, TrainConfig, find_preset, load_config
+from esper.runs import PRESETS, InvalidConfig, Player, RunDirectory, RunState, TrainConfig, find_preset, load_config
 from esper.telemetry import Level, TelemetryConfig
-from tests.runs.worlds import small_config
+from tests.runs.worlds import small_config, trained
 
 
 def written(tmp_path, text):
@@ -130,3 +130,14 @@ def test_the_episodes_of_a_round_can_follow_the_workers_and_are_then_the_same_ev
     assert RunDirectory.create(tmp_path / "run", config).config().episodes == 64
     with pytest.raises(InvalidConfig, match="say with workers how many ray shall have"):
         replace(config, backend="ray", workers=0).settled()
+
+
+def test_lower_precision_and_compiling_reach_the_hosts_of_a_run(tmp_path):
+    """S8-amp: a seed lives its whole life in bfloat16; tests/environment tells what it learns there."""
+    config = small_config(tmp_path, precision="bfloat16", compile=True)
+    env = Player(config.game()).env(config.task[0])
+    assert (env.world.compute.precision, env.world.compute.compile) == ("bfloat16", True)
+    with pytest.raises(EsperError, match="precision is 'float8'; give one of float32, bfloat16"):
+        replace(config, precision="float8").check()
+    low, _ = trained(tmp_path / "low", replace(config, compile=False, rounds=1))
+    assert low.state() is RunState.FINISHED

@@ -45,12 +45,8 @@ from esper.telemetry import (
     read_log,
 )
 from esper.telemetry.sinks import SINKS
-from tests.runs.worlds import small_config
+from tests.runs.worlds import silent, small_config
 from tests.telemetry.cases import STARTED, UPDATE, finished, round_finished
-
-
-def silent():
-    return Quiet(Console(file=StringIO()))
 
 
 def prepared(tmp_path, ppo=None, **changes):

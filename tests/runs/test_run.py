@@ -37,21 +37,10 @@ from esper.telemetry import (
     effective,
     read_log,
 )
-from tests.runs.worlds import small_config
+from tests.runs.worlds import silent, small_config, trained
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["esper.runs"])
-
-
-def silent():
-    return Quiet(Console(file=StringIO()))
-
-
-def trained(path, config):
-    directory = RunDirectory.create(path, config)
-    run = Run(directory, config, silent())
-    assert run.start() is RunState.FINISHED
-    return directory, run
 
 
 def weights(directory):

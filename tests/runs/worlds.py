@@ -1,10 +1,13 @@
 """A task that takes milliseconds, as a file that any process can read, and small runs of it."""
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
+from rich.console import Console
+
 from esper.controller import NetworkConfig
-from esper.runs import TrainConfig
+from esper.runs import Quiet, Run, RunDirectory, RunState, TrainConfig
 
 TINY = """
 name = "tiny"
@@ -40,3 +43,16 @@ def small_config(directory: Path, **changes) -> TrainConfig:
         network=NetworkConfig(slot=8, trunk=16, memory=16),
     )
     return replace(config, **{"ppo": replace(config.ppo, epochs=2, minibatches=2, reuse=2), **changes})
+
+
+def silent() -> Quiet:
+    """Nobody listens."""
+    return Quiet(Console(file=StringIO()))
+
+
+def trained(path: Path, config: TrainConfig) -> tuple[RunDirectory, Run]:
+    """A run that was trained to its end."""
+    directory = RunDirectory.create(path, config)
+    run = Run(directory, config, silent())
+    assert run.start() is RunState.FINISHED
+    return directory, run

@@ -7,32 +7,3 @@ from esper.controller.network import ControllerNetwork, InvalidNetwork, NetworkC
 from esper.controller.policy import Arrays, Decision, Policy, decision_for, legal_ops
 from esper.controller.schedule import BadSchedule, Schedule, ScheduledSeed, load_schedule, random_schedule
 from esper.controller.shipped import SHIPPED, DamagedController, shipped_file
-
-__all__ = [
-    "SHIPPED",
-    "Arrays",
-    "BadSchedule",
-    "ControllerNetwork",
-    "DamagedController",
-    "Decision",
-    "Heuristic",
-    "HeuristicConfig",
-    "HeuristicState",
-    "InvalidHeuristic",
-    "InvalidNetwork",
-    "Learned",
-    "MissingFeature",
-    "NetworkConfig",
-    "NoGrowth",
-    "Policy",
-    "RandomLegal",
-    "Schedule",
-    "ScheduledSeed",
-    "decision_for",
-    "legal_ops",
-    "load_network",
-    "load_schedule",
-    "random_schedule",
-    "shipped_file",
-    "tensors",
-]

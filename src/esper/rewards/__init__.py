@@ -16,35 +16,3 @@ from esper.rewards.modes import (
 from esper.rewards.moment import Ending, InvalidMoment, Moment, Twin
 from esper.rewards.terms import TERMS, Term, TermName
 from esper.rewards.transition import Transition
-
-__all__ = [
-    "TERMS",
-    "TERMS_OF",
-    "CrashPays",
-    "Ending",
-    "IncompleteTable",
-    "InvalidMoment",
-    "InvalidRewardConfig",
-    "MissingTwin",
-    "Mode",
-    "Moment",
-    "NotAPair",
-    "ProxyTooHeavy",
-    "Reward",
-    "RewardConfig",
-    "Table",
-    "Term",
-    "TermName",
-    "Transition",
-    "Twin",
-    "UnknownMode",
-    "contribution",
-    "find_mode",
-    "gain",
-    "interaction",
-    "needs_twin",
-    "potential",
-    "reward",
-    "shapley",
-    "shares",
-]

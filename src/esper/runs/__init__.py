@@ -18,34 +18,3 @@ from esper.runs.policies import UnknownPolicy, find_policy
 from esper.runs.progress import Panel, Quiet, RoundLines, comparison_table
 from esper.runs.run import Run
 from esper.runs.run_picture import draw_run
-
-__all__ = [
-    "PRESETS",
-    "Game",
-    "InvalidConfig",
-    "Job",
-    "NoDirectory",
-    "NoRun",
-    "Panel",
-    "Played",
-    "Player",
-    "Purpose",
-    "Quiet",
-    "RoundLines",
-    "Run",
-    "RunBusy",
-    "RunDirectory",
-    "RunExists",
-    "RunState",
-    "SystemRefused",
-    "TrainConfig",
-    "UnknownPolicy",
-    "Unwritable",
-    "comparison_table",
-    "draw_run",
-    "find_policy",
-    "find_preset",
-    "find_runs",
-    "load_config",
-    "narrate_episode",
-]

@@ -9,7 +9,7 @@ import tomli_w
 from esper.checked import BadValue, checked, read_toml, require_ranges
 from esper.contracts import EsperError, Head, nearest
 from esper.controller import NetworkConfig
-from esper.environment import DEFAULT_TASK, Compute, find_task
+from esper.environment import DEFAULT_TASK, Compute, Precision, find_task
 from esper.rewards import RewardConfig, find_mode
 from esper.rl import PPOConfig, RLError
 from esper.runs.backends import usable_cores
@@ -46,10 +46,16 @@ class TrainConfig:
     """Episodes played at the same time; 0 for one per core."""
     ray_address: str = ""
     """Of a running ray cluster; empty starts ray on this machine."""
+    gpus_per_worker: float = 0.0
+    """Of the ray workers on a GPU: 0 for one each, a fraction to share one."""
     timeout: float = 600.0
     """Seconds after which a worker that does not answer is replaced."""
     device: str = "cpu"
     """Where hosts train: cpu, cuda, mps. The controller itself runs on the CPU."""
+    precision: Precision = "float32"
+    """Of the hosts' training passes: float32 or bfloat16; weights and evaluation are always float32."""
+    compile: bool = False
+    """Compile the hosts' forward pass; worth it for large hosts only."""
     data_dir: str = ""
     """Where data sets lie that are not part of this package; empty for the usual cache."""
     evaluate_every: int = 5
@@ -109,11 +115,15 @@ class TrainConfig:
         """Find everything that could go wrong only later: tasks, device, data, heads, sinks. Loads the data."""
         self.ppo.require_heads([head.value for head in Head])
         check_sinks(self.telemetry.sinks)
-        Compute(device=self.device)
+        self.compute()
         for name in self.task:
             task = find_task(name)
             RewardConfig.at_rent(self.rent, task.classes, self.ppo.discount)
             task.load(Path(self.data_dir) if self.data_dir else None)
+
+    def compute(self) -> Compute:
+        """Where and how hosts train."""
+        return Compute(self.device, self.compile, self.precision)
 
     def game(self) -> Game:
         """The rules that the run's episodes have in common."""
@@ -125,7 +135,7 @@ class TrainConfig:
             exploration=self.ppo.exploration,
             persistence=self.persistence,
             bootstrap_at_horizon=self.bootstrap_at_horizon,
-            device=self.device,
+            compute=self.compute(),
             data_dir=self.data_dir or None,
             record=self.telemetry.level not in (Level.OFF, Level.BRIEF),
         )
@@ -147,6 +157,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "rent": (0.0, 1.0),
     "persistence": (0.0, 1.0),
     "workers": (0, 10_000),
+    "gpus_per_worker": (0.0, 1.0),
     "timeout": (1.0, 1e6),
     "evaluate_every": (1, 1_000_000),
     "evaluation_episodes": (1, 10_000),

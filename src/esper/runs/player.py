@@ -73,7 +73,8 @@ class Game:
     persistence: float = 0.0
     bootstrap_at_horizon: bool = False
     """The horizon is the end of the task and the last reward settles everything, so nothing is expected after it."""
-    device: str = "cpu"
+    compute: Compute = field(default_factory=Compute)
+    """Where and how hosts train."""
     data_dir: str | None = None
     record: bool = True
     """Whether decisions, rewards and changes of stage are kept as events."""
@@ -82,7 +83,7 @@ class Game:
         """The environment of a task; loads its data unless it is given."""
         found = find_task(task) if isinstance(task, str) else task
         config = RewardConfig.at_rent(self.rent, found.classes, self.discount)
-        world = World(compute=Compute(device=self.device))
+        world = World(compute=self.compute)
         return GrowEnv(found, self.reward, config, self.data_dir, world, splits=splits)
 
     def load_data(self, task: str) -> Splits:
@@ -137,7 +138,7 @@ class Player:
         return find_policy(job.policy)
 
     def _episode(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> tuple[Sequences | None, EpisodeFinished]:
-        started = now(self.game.device)
+        started = now(self.game.compute.device)
         policy, generator = self.policy_for(job), stream(job.seed, "actions")
         observation, _ = env.reset(seed=job.seed)
         state = policy.start(env.codec)
@@ -155,7 +156,9 @@ class Player:
                 row.add(seen, decision, reward, over, expected)
                 recorder.remember(state.memory)
         recorder.conclude()
-        return None if row is None else row.sequences(), tally.finished(env, job, now(self.game.device) - started)
+        return None if row is None else row.sequences(), tally.finished(
+            env, job, now(self.game.compute.device) - started
+        )
 
     def _expected(self, observation: Arrays, state: MemoryState) -> float:
         """Of the state after the horizon, with the masks and the memory that the last action left."""

@@ -32,5 +32,5 @@ def profile_episode(directory: Path, game: Game, network: Network, job: Job) -> 
     player = Player(game)
     player.load(network.state_dict())
     middle = find_task(job.task).horizon // 2
-    with profiled(directory, "episode", game.device, range(middle, middle + EPOCHS)) as recorder:
+    with profiled(directory, "episode", game.compute.device, range(middle, middle + EPOCHS)) as recorder:
         player.play(job, Metronome(recorder.step))

@@ -126,7 +126,7 @@ class Run:
         started = time.perf_counter()
         self._write_status(RunState.RUNNING)
         config = self.config
-        with make_backend(config.backend, config.game(), config.workers, config.timeout, config.ray_address) as backend:
+        with self._backend() as backend:
             if resume:
                 self._restore()
             else:
@@ -140,6 +140,11 @@ class Run:
                 self.compared = self._compare(backend)
         self.recorder.note(RunFinished(self.counters.best_round, time.perf_counter() - started))
         return RunState.FINISHED
+
+    def _backend(self) -> Backend:
+        config = self.config
+        where = (config.workers, config.timeout, config.ray_address)
+        return make_backend(config.backend, config.game(), *where, gpus_per_worker=config.gpus_per_worker)
 
     def _round(self, backend: Backend) -> None:
         """Play, update, evaluate, save."""

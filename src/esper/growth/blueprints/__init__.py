@@ -10,15 +10,3 @@ from esper.growth.blueprints.registry import (
     find_blueprint,
     last_zero,
 )
-
-__all__ = [
-    "Blueprint",
-    "DuplicateBlueprint",
-    "UnknownBlueprint",
-    "blueprint",
-    "blueprints_for",
-    "cnn",
-    "dense",
-    "find_blueprint",
-    "last_zero",
-]

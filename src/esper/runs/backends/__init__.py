@@ -19,26 +19,3 @@ from esper.runs.backends.choice import BACKENDS, DEFAULT_TIMEOUT, UnknownBackend
 from esper.runs.backends.process import ProcessBackend
 from esper.runs.backends.ray import BadGpus, DifferentVersions, MissingRay, NoCluster, RayBackend
 from esper.runs.backends.serial import SerialBackend, one_thread
-
-__all__ = [
-    "BACKENDS",
-    "DEFAULT_TIMEOUT",
-    "Backend",
-    "BadGpus",
-    "BadWorkers",
-    "DifferentVersions",
-    "EpisodeFailed",
-    "EpisodeLost",
-    "MissingRay",
-    "NoCluster",
-    "NoWeights",
-    "NoWorkers",
-    "ProcessBackend",
-    "RayBackend",
-    "SerialBackend",
-    "UnknownBackend",
-    "Weights",
-    "make_backend",
-    "one_thread",
-    "usable_cores",
-]

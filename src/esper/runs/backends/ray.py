@@ -95,7 +95,7 @@ class RayBackend(Pool[RayTask]):
         player: MakePlayer = Player,
         gpus_per_worker: float = 0.0,
     ) -> None:
-        needs = resources(game.device, gpus_per_worker)
+        needs = resources(game.compute.device, gpus_per_worker)
         self._ray = _import_ray()
         self._ours = not self._ray.is_initialized()
         if address is not None and not self._ours:

@@ -7,16 +7,3 @@ from esper.runs.exam.report import write_report
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.rows_file import BadExam, read_rows
 from esper.runs.exam.summary import Terms, exam_summary
-
-__all__ = [
-    "BadExam",
-    "Exam",
-    "ExamBars",
-    "ExamConfig",
-    "ExamLines",
-    "ExamRow",
-    "Terms",
-    "exam_summary",
-    "read_rows",
-    "write_report",
-]

@@ -109,7 +109,8 @@ class ExamConfig:
 
     def game(self) -> Game:
         """The rules of all episodes; no twin is needed, because no growth is one of the policies."""
-        return Game(reward=Mode.SOLO, rent=self.rent, device=self.device, data_dir=self.data_dir or None, record=False)
+        compute, data = Compute(device=self.device), self.data_dir or None
+        return Game(reward=Mode.SOLO, rent=self.rent, compute=compute, data_dir=data, record=False)
 
     def command(self) -> str:
         """The command that holds this exam."""

@@ -1,5 +1,3 @@
 """Where metrics go beside the log: TensorBoard, Weights & Biases, MLflow. Their libraries are extras."""
 
 from esper.telemetry.sinks.sinks import SINKS, MissingSink, UnknownSink, check_sinks, flattened, open_sinks
-
-__all__ = ["SINKS", "MissingSink", "UnknownSink", "check_sinks", "flattened", "open_sinks"]
