@@ -3,6 +3,7 @@
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,21 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+@pytest.fixture
+def run(monkeypatch, capsys) -> Callable[..., list[str]]:
+    """Runs an example as its command line does, in this process, which has loaded PyTorch already; what it printed."""
+
+    def lines(name: str, *arguments: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out.splitlines()
+
+    return lines
 
 
 def test_the_demo_grows_well_past_its_control_and_draws_it(tmp_path: Path):
-    result = run(str(EXAMPLES / "grow_digits.py"), "--out", str(tmp_path / "new" / "demo.png"))
+    command = [sys.executable, str(EXAMPLES / "grow_digits.py"), "--out", str(tmp_path / "new" / "demo.png")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert sum(line.startswith("epoch ") for line in lines) == 30
@@ -27,18 +37,14 @@ def test_the_demo_grows_well_past_its_control_and_draws_it(tmp_path: Path):
     assert (tmp_path / "new" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_oracle_earns_more_the_more_it_finds():
-    result = run(str(EXAMPLES / "oracle.py"), "--seeds", "1")
-    assert result.returncode == 0, result.stderr
-    returns = [float(line.split()[-1]) for line in result.stdout.splitlines()[1:]]
+def test_the_oracle_earns_more_the_more_it_finds(run):
+    returns = [float(line.split()[-1]) for line in run("oracle.py", "--seeds", "1")[1:]]
     assert returns[0] == 0.0
     assert returns[-1] > 0.2
 
 
-def test_ppo_learns_somebody_elses_environment():
-    result = run(str(EXAMPLES / "ppo_on_gymnasium.py"), "--steps", "4000")
-    assert result.returncode == 0, result.stderr
-    assert float(result.stdout.split()[-1]) > 100.0, "a random policy has about 20"
+def test_ppo_learns_somebody_elses_environment(run):
+    assert float(run("ppo_on_gymnasium.py", "--steps", "4000")[-1].split()[-1]) > 100.0, "a random policy has about 20"
 
 
 @pytest.mark.parametrize(
@@ -49,10 +55,9 @@ def test_ppo_learns_somebody_elses_environment():
         (("--out", "/dev/null/demo.png"), "cannot be made"),
     ],
 )
-def test_the_demo_says_what_is_wrong_with_an_argument_before_it_starts(arguments, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["grow_digits.py", *arguments])
+def test_the_demo_says_what_is_wrong_with_an_argument_before_it_starts(arguments, message, run, capsys):
     with pytest.raises(SystemExit, match="2"):
-        runpy.run_path(str(EXAMPLES / "grow_digits.py"), run_name="__main__")
+        run("grow_digits.py", *arguments)
     said = capsys.readouterr()
     assert message in said.err
     assert said.out == ""

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from esper.controller import (
 )
 from esper.controller.learned import Mind
 from esper.environment import FIELDS, GrowEnv
-from tests.controller.playing import Seat, play
+from tests.controller.playing import Seat, Turn, play
 from tests.environment.worlds import CLUSTERS
 from tests.growth.cases import same
 
@@ -42,13 +43,22 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 
-@pytest.fixture(params=POLICIES)
-def policy(request) -> Policy:
-    return POLICIES[request.param]()
+every_policy = pytest.mark.parametrize("name", POLICIES)
 
 
-def test_every_choice_is_legal_and_what_the_op_does_not_use_is_zero(policy):
-    turns = [turn for seed in range(3) for turn in play(ENV, policy, seed)]
+@cache
+def policy_of(name: str) -> Policy:
+    return POLICIES[name]()
+
+
+@cache
+def played(name: str, seed: int) -> list[Turn]:
+    return play(ENV, policy_of(name), seed)
+
+
+@every_policy
+def test_every_choice_is_legal_and_what_the_op_does_not_use_is_zero(name):
+    turns = [turn for seed in range(3) for turn in played(name, seed)]
     assert [turn.refused for turn in turns] == [()] * len(turns)
     for turn in turns:
         assert turn.executed.op == turn.choices[0]
@@ -59,25 +69,21 @@ def test_every_choice_is_legal_and_what_the_op_does_not_use_is_zero(policy):
 
 
 def test_those_that_grow_do():
-    grown = {name: {turn.executed.op for turn in play(ENV, make(), 0)} for name, make in POLICIES.items()}
+    grown = {name: {turn.executed.op for turn in played(name, 0)} for name in POLICIES}
     assert grown["none"] == {Op.WAIT}
     assert grown["eager heuristic"] >= {Op.GERMINATE, Op.ADVANCE, Op.PRUNE}
     assert grown["schedule"] >= {Op.GERMINATE, Op.ADVANCE, Op.FOSSILIZE}
     assert all(Op.GERMINATE in ops for name, ops in grown.items() if name not in ("none", "learned, greedy"))
 
 
-def test_the_same_seed_plays_the_same_episode(policy):
-    assert play(ENV, policy, 1) == play(ENV, policy, 1)
-
-
-def test_two_episodes_at_a_time_do_not_disturb_each_other(policy):
-    apart = [play(ENV, policy, seed) for seed in (0, 1)]
-    seats = [Seat(GrowEnv(CLUSTERS, "frugal"), policy, seed) for seed in (0, 1)]
+@every_policy
+def test_the_same_seed_plays_the_same_episode_also_beside_another_one(name):
+    seats = [Seat(GrowEnv(CLUSTERS, "frugal"), policy_of(name), seed) for seed in (0, 1)]
     while not all(seat.over for seat in seats):
         for seat in seats:
             if not seat.over:
                 seat.turn()
-    assert [seat.turns for seat in seats] == apart
+    assert [seat.turns for seat in seats] == [played(name, seed) for seed in (0, 1)]
 
 
 def plain(state: Any) -> Any:
@@ -87,7 +93,9 @@ def plain(state: Any) -> Any:
     return state
 
 
-def test_acting_changes_neither_the_state_nor_the_observation_nor_the_global_random_numbers(policy):
+@every_policy
+def test_acting_changes_neither_the_state_nor_the_observation_nor_the_global_random_numbers(name):
+    policy = policy_of(name)
     seat = Seat(ENV, policy, 2)
     for _ in range(8):
         seat.turn()
@@ -102,8 +110,10 @@ def test_acting_changes_neither_the_state_nor_the_observation_nor_the_global_ran
 
 
 @pytest.mark.parametrize("slots", [("layer1", "layer1.0", "layer0"), ("layer0.0", "layer1.0", "layer1")], ids=", ".join)
-def test_choices_among_as_many_slots_of_other_names_or_order_are_refused(policy, slots):
+@every_policy
+def test_choices_among_as_many_slots_of_other_names_or_order_are_refused(name, slots):
     """R0-X3: compared by name and place, never by count, and nothing is played."""
+    policy = policy_of(name)
     state = policy.start(GrowEnv(replace(CLUSTERS, slots=slots)).codec)
     observation, _ = ENV.reset(seed=0)
     decision, _ = policy.act(observation, state, torch.Generator().manual_seed(0))

@@ -180,8 +180,11 @@ def test_harvest_survives_compilation(case: Case):
     torch.testing.assert_close(logits(compiled(case.inputs())), logits(plain(case.inputs())))
 
 
-@every_host
-@own_groups
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [(CASES[0], {}), *((case, {"lr": 1e-3}) for case in CASES)],
+    ids=["joined", *(case.name for case in CASES)],
+)
 def test_body_in_any_stage_loads_into_a_fresh_one(case: Case, options, tmp_path: Path):
     """Pitfall P-rebuild: a strict load grows the seeds it needs, and both go on alike."""
     grown = case.body()
