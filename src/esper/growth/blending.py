@@ -18,7 +18,8 @@ class FeatureGate(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, h: Tensor) -> Tensor:
-        scores = torch.tensordot(h, self.weight, dims=([self.channel_axis], [0])) + self.bias
+        weight = self.weight.to(h.dtype)  # lower precision changes features, not weights
+        scores = torch.tensordot(h, weight, dims=([self.channel_axis], [0])) + self.bias
         return torch.sigmoid(scores).unsqueeze(self.channel_axis)
 
 
