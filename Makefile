@@ -13,10 +13,13 @@ demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: about 5 
 	@echo; echo "1/3  tamiyo-small, the controller that comes with this package, grows a network:"; echo
 	$(BIN)/esper play --policy tamiyo-small --picture out/demo/grown.png
 	@echo; echo "2/3  a controller of your own learns for 96 episodes (a few minutes):"; echo
-	$(BIN)/esper train --preset quick --out out/demo/run
+	$(BIN)/esper train --preset quick --compare 0 --out out/demo/run
 	@echo; echo "3/3  both, the heuristic and no growth on 5 held-out seeds and the test split:"; echo
 	$(BIN)/esper exam --policy none heuristic out/demo/run tamiyo-small --reference tamiyo-small --seeds 5 --out out/demo/exam
-	@echo; cat examples/after_the_demo.txt
+	@echo; echo "On any machine: tamiyo-small near 92 % with 3.6 times the parameters, the heuristic near 74 %, no growth near 25 %."
+	@echo "Your own controller, out/demo/run, ends between 90 and 95 % with 4 to 14 times the parameters: so short a training"
+	@echo "has not settled, and rounding, which depends on the processor, decides which network it finds."
+	@echo "Look at: out/demo/grown.png  out/demo/run/summary.png  out/demo/exam/exam.html"
 
 test: $(VENV)/.has-test ## what protects users: about 5 minutes on 2 cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"

@@ -98,8 +98,11 @@ def test_a_shipped_controller_is_found_by_name_before_any_file(checkpoint, learn
     ("spec", "message"),
     [
         ("heuristik", "no policy 'heuristik'; did you mean 'heuristic'"),
-        ("", "no policy ''; known: none, random, heuristic, .*schedule:FILE, RUN, CHECKPOINT.pt, sampled:CONTROLLER"),
-        ("nowhere.pt", "where RUN is a run with a best checkpoint"),
+        (
+            "",
+            "no policy ''; known: none, random, heuristic, .*schedule:FILE, the directory of a run, CHECKPOINT.pt, sampled:CONTROLLER",
+        ),
+        ("nowhere.pt", "known: none, random, heuristic"),
         ("sampled:none", "no policy 'sampled:none'"),
         ("sampled:sampled:x", "no policy 'sampled:sampled:x'"),
         (".", "no policy '.'"),
@@ -116,7 +119,7 @@ def test_a_schedule_that_is_not_there_or_wrong_is_an_error_of_its_file(tmp_path)
     with pytest.raises(EsperError, match=r"nowhere\.toml: there is no such file"):
         find_policy(f"schedule:{tmp_path / 'nowhere.toml'}")
     (tmp_path / "plan.toml").write_text("[[seed]]\n")
-    with pytest.raises(EsperError, match=r"plan\.toml: seed 1: "):
+    with pytest.raises(EsperError, match=r"plan\.toml: it lacks 'seed 1.epoch'"):
         find_policy(f"schedule:{tmp_path / 'plan.toml'}")
 
 

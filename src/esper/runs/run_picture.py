@@ -16,18 +16,16 @@ LABELS = {"greedy": "learned", "none": "no growth"}
 def draw_run(events: Path, out: Path) -> bool:
     """Draw the run of an event log as a PNG; False if matplotlib is not installed."""
     try:
-        import matplotlib  # an extra: training does without it
+        from matplotlib.figure import Figure  # an extra: training does without it
     except ImportError:
         return False
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     told = read_log(events, only=(RoundFinished, EvaluationMade, EpisodeFinished))
     records = effective(each for each in told if getattr(each.event, "purpose", "compare") == "compare")
     rounds = [(each.round + 1, each.event) for each in records if isinstance(each.event, RoundFinished)]
     evaluations = [(each.round + 1, each.event) for each in records if isinstance(each.event, EvaluationMade)]
     compared = [each.event for each in records if isinstance(each.event, EpisodeFinished)]
-    figure, (learning, worth) = plt.subplots(1, 2, figsize=(11, 4.2))
+    figure = Figure(figsize=(11 if compared else 6, 4.2), layout="constrained")
+    learning, *worth = figure.subplots(1, 2 if compared else 1, squeeze=False)[0]
     learning.plot([at for at, _ in rounds], [each.total for _, each in rounds], color="#d1495b", label="training")
     learning.errorbar(
         [at for at, _ in evaluations],
@@ -40,10 +38,9 @@ def draw_run(events: Path, out: Path) -> bool:
     )
     learning.set(xlabel="round", ylabel="return (mean)", title="learning")
     learning.legend(frameon=False)
-    _scatter(worth, compared)
-    figure.tight_layout()
+    for axes in worth:
+        _scatter(axes, compared)
     figure.savefig(out, dpi=130)
-    plt.close(figure)
     return True
 
 
@@ -58,5 +55,4 @@ def _scatter(axes: "Axes", compared: Sequence[EpisodeFinished]) -> None:
         axes.scatter(*mean, s=90, color=colour, edgecolor="white", label=LABELS.get(policy, policy), zorder=3)
     axes.set(xlabel="parameters / host parameters", ylabel="evaluation accuracy (%)", title="held-out seeds")
     axes.set_xscale("log")
-    if compared:
-        axes.legend(frameon=False, loc="best")
+    axes.legend(frameon=False, loc="best")

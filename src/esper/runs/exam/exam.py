@@ -41,7 +41,6 @@ class Exam:
         SIGINT and SIGTERM raise `KeyboardInterrupt`; what was played until then is kept.
         """
         config = self.config
-        where = (config.backend, config.game(), config.workers, config.timeout, config.ray_address)
         with self._interrupts, claimed(self.directory, ExamIdentity.of(config)), one_thread():
             self._results = ExamResults(self.directory / "rows.jsonl")
             if self._results.left_out:
@@ -49,6 +48,7 @@ class Exam:
                     f"left out of rows.jsonl: {self._results.left_out} lines that cannot be read; "
                     "episodes that are missing are played again"
                 )
+            where = (config.backend, config.game(), config.workers, config.timeout, config.ray_address)
             with make_backend(*where, player=Examiner) as backend:
                 for task in config.task:
                     self._examine(backend, task)
