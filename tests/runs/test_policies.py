@@ -100,7 +100,7 @@ def test_a_shipped_controller_is_found_by_name_before_any_file(checkpoint, learn
         ("heuristik", "no policy 'heuristik'; did you mean 'heuristic'"),
         (
             "",
-            "no policy ''; known: none, random, heuristic, .*schedule:FILE, the directory of a run, CHECKPOINT.pt, sampled:CONTROLLER",
+            "no policy ''; known: none, random, heuristic, .*the directory of a run, CHECKPOINT.pt, sampled:CONTROLLER",
         ),
         ("nowhere.pt", "known: none, random, heuristic"),
         ("sampled:none", "no policy 'sampled:none'"),
