@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from esper.contracts import WAIT, Action, Op, Stage
+from esper.contracts import WAIT, Action, Op, Stage, Style
 from esper.environment import (
     Compute,
     Episode,
@@ -77,10 +77,11 @@ def test_lower_precision_trains_close_to_full():
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
-def test_a_seed_germinates_trains_blends_and_is_fossilised_in_lower_precision():
+@pytest.mark.parametrize("style", Style, ids=lambda style: style.name)
+def test_a_seed_germinates_trains_blends_and_is_fossilised_in_lower_precision(style):
     """Mixed precision in the live environment: passes are in bfloat16, weights are not."""
     env = GrowEnv(CLUSTERS, world=replace(LOOSE, compute=Compute(precision="bfloat16")))
-    records = play(env, grower(("layer0", "mlp_small"), ("layer1", "mlp_small")), seed=0)
+    records = play(env, grower(("layer0", "mlp_small"), ("layer1", "mlp_small"), style=style), seed=0)
     seen = {slot.stage for record in records for slot in record["snapshot"].slots if slot.slot == "layer0"}
     assert seen == {Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED}
     assert records[-1]["panic"] is None

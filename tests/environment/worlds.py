@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import WAIT, Action, Kind
+from esper.contracts import WAIT, Action, Kind, Style
 from esper.controller import Schedule, ScheduledSeed
 from esper.environment import GrowEnv, Split, Splits, Task, World, find_task
 from esper.environment.masks import op_by_slot
@@ -98,9 +98,9 @@ def idle(_: GrowEnv) -> Action:
     return WAIT
 
 
-def grower(*plan: tuple[str, str], keep: bool = True) -> Player:
+def grower(*plan: tuple[str, str], keep: bool = True, style: Style = Style.LINEAR_ADD) -> Player:
     """Takes each slot of the plan through its life as fast as the gates allow; without `keep` only up to HOLDING."""
-    schedule = Schedule(tuple(ScheduledSeed(0, slot, seed, fossilize=keep) for slot, seed in plan))
+    schedule = Schedule(tuple(ScheduledSeed(0, slot, seed, style, fossilize=keep) for slot, seed in plan))
 
     def play(env: GrowEnv) -> Action:
         slots, body = env.episode.snapshot.slots, env.episode.body
