@@ -11,7 +11,7 @@ MAY_IMPORT = {
     "contracts": set(),
     "checked": {"contracts"},
     "rl": set(),
-    "growth": {"contracts"},
+    "growth": {"contracts", "checked"},
     "rewards": {"contracts"},
     "telemetry": {"contracts", "checked"},
     "environment": {"contracts", "checked", "growth", "rewards"},

@@ -86,6 +86,10 @@ def _needed(each: "Field[Any]") -> bool:
 
 def _value(kind: Any, value: Any, key: str, default: Any) -> Any:
     """The value as `kind`: tables are dataclasses, words name choices, all else is for msgspec."""
+    if get_origin(kind) is UnionType:
+        if value is None:
+            return None
+        kind = get_args(kind)[0]
     item = get_args(kind)[0] if get_origin(kind) is tuple else None
     choices = _choices(kind)
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
@@ -94,7 +98,7 @@ def _value(kind: Any, value: Any, key: str, default: Any) -> Any:
         return tuple(_value(item, each, f"{key} {number}", None) for number, each in enumerate(value, start=1))
     if choices:
         if not isinstance(value, str) or value.lower() not in choices:
-            raise BadValue(f"'{key}' is {shown_value(value)}; {nearest(str(value), choices)}")
+            raise BadValue(f"'{key}' is {shown_value(value)}; {nearest(str(value).lower(), choices)}")
         return choices[value.lower()]
     try:
         if type(value) is int and abs(value) > MAX_INTEGER:

@@ -288,21 +288,22 @@ def test_a_hook_on_a_sequence_is_respected():
 
 
 HOSTILE: list[tuple[str, Any, str]] = [
-    ("stage", "HOLDINGG", "is not a Stage; did you mean 'HOLDING'"),
-    ("stage", ["HOLDING"], "is not a Stage"),
+    ("stage", "HOLDINGG", "'stage' is 'HOLDINGG'; did you mean 'holding'"),
+    ("stage", ["HOLDING"], "'stage' is a list of 1"),
     ("stage", "DORMANT", "cannot be"),
-    ("age", -1, "not a count of epochs"),
-    ("age", 10**30, "not a count of epochs"),
-    ("age", True, "not a count of epochs"),
+    ("age", -1, "an age of -1"),
+    ("age", 10**30, "'age' must be an integer"),
+    ("age", True, "'age' must be an integer, and is True"),
     ("slot", "elsewhere", "this body has 'block1'"),
-    ("plan", {"blueprint": "conv_light"}, "expected the fields"),
-    ("plan", "conv_light", "expected the fields"),
+    ("plan", {"blueprint": "conv_light"}, "it lacks 'plan.style'"),
+    ("plan", "conv_light", "'plan' must be a table"),
     ("schedule", {"start": 0.0, "target": 9.0, "ticks": 0, "curve": "LINEAR", "elapsed": 0}, "between 0 and 1"),
-    ("schedule", {"start": 0.0, "target": None, "ticks": 0, "curve": "LINEAR", "elapsed": 0}, "lacks"),
-    ("contribution", "lots", "is not a number"),
+    ("schedule", {"start": 0.0, "target": None, "ticks": 0, "curve": "LINEAR", "elapsed": 0}, "must be a number"),
+    ("schedule", {"target": 1.0, "start": 1.0, "ticks": 10**12, "elapsed": 10**12}, "no body lives to be"),
+    ("contribution", "lots", "'contribution' must be a number"),
     ("contribution", 10**400, "cannot be"),
-    ("anomalies", ["x"] * 1000, "at most 100"),
-    ("anomalies", "x", "at most 100"),
+    ("anomalies", ["x"] * 1000, "over 100 of them"),
+    ("anomalies", "x", "'anomalies' must be a list of strings"),
 ]
 
 
