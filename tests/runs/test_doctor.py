@@ -110,13 +110,14 @@ def test_no_entropy_weight_and_a_constant_reward_are_told_by_the_head_that_colla
 
 
 def test_a_frozen_critic_is_told_by_its_error_and_one_that_learns_is_not(tmp_path):
-    frozen, run = prepared(tmp_path, {"value_weight": 0.0}, rounds=16, episodes=4, reward="solo")
+    soon = AnomalyConfig(value_updates=3)
+    frozen, run = prepared(tmp_path, {"value_weight": 0.0}, rounds=11, episodes=4, reward="solo", anomalies=soon)
     run.start()
     assert "value_collapse" in kinds(frozen)
     assert "value_collapse since round" in said_by_doctor(frozen)
     assert "times that of a constant" in said_by_doctor(frozen)
     (tmp_path / "other").mkdir()
-    learning, run = prepared(tmp_path / "other", rounds=16, episodes=4, reward="solo")
+    learning, run = prepared(tmp_path / "other", rounds=11, episodes=4, reward="solo", anomalies=soon)
     run.start()
     assert kinds(learning) == {"nothing_grew"}, "six epochs are too few to keep a seed"
 
