@@ -98,11 +98,11 @@ class ProcessBackend(Pool[ProcessWorker]):
     def _answer(self, task: ProcessWorker) -> Answer:
         answer, task.answer = task.answer, None
         assert answer is not None
-        try:
+        # Not raised and caught: answer and error would hold on to each other, and to the worker's open files.
+        if answer.exception() is None:
             return pickle.loads(answer.result())  # type: ignore[no-any-return]
-        except BrokenProcessPool as error:
-            task.process.join(PATIENCE)
-            raise WorkerLost(_fate(task.process.exitcode), while_playing=task.began is not None) from error
+        task.process.join(PATIENCE)
+        raise WorkerLost(_fate(task.process.exitcode), while_playing=task.began is not None)
 
     def _stop(self, tasks: Iterable[ProcessWorker]) -> None:
         for worker in list(tasks):
