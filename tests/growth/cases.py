@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import esper
 from esper.contracts import RULES, Action, AlphaSpeed, Op, Sink, Stage, Style
 from esper.growth import Body, ConvHost, ConvShape, DenseHost, GrowthConfig, Isolation, Thresholds
+from esper.growth.attachment import CHILD
 
 CLASSES = 5
 CONFIG = GrowthConfig(Thresholds(horizon=10))
@@ -128,8 +129,13 @@ def gradients(case: Case, network: nn.Module) -> tuple[Tensor, list[Tensor | Non
     network.zero_grad()
     loss = loss_of(case)(network(case.inputs()))
     loss.backward()
-    host = network.host if isinstance(network, Body) else network
-    return loss.detach(), [None if p.grad is None else p.grad.clone() for p in host.parameters()]
+    weights = network.host_weights() if isinstance(network, Body) else network.parameters()
+    return loss.detach(), [None if p.grad is None else p.grad.clone() for p in weights]
+
+
+def own_keys(module: nn.Module) -> list[str]:
+    """The keys of a module's state, without those of seeds."""
+    return [name for name in module.state_dict() if CHILD not in name]
 
 
 def train_epoch(case: Case, body: Body, optimizer: torch.optim.Optimizer) -> None:
@@ -195,7 +201,7 @@ def life(
 
 
 def optimiser_of(body: Body, **seed_options: float) -> torch.optim.Optimizer:
-    optimizer = torch.optim.AdamW(body.host.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(body.host_weights(), lr=1e-2)
     body.optimise_with(optimizer, **seed_options)
     return optimizer
 

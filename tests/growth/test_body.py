@@ -40,7 +40,19 @@ from esper.growth import (
     chain,
     count_parameters,
 )
-from tests.growth.cases import CASES, do, full_state, gradients, grow, loss_of, optimiser_of, same, train_epoch
+from esper.growth.membership import SchedulerFirst
+from tests.growth.cases import (
+    CASES,
+    do,
+    full_state,
+    gradients,
+    grow,
+    loss_of,
+    optimiser_of,
+    own_keys,
+    same,
+    train_epoch,
+)
 
 CONV = CASES[0]
 
@@ -64,7 +76,7 @@ def check_invariants(case, body: Body, optimizer: torch.optim.Optimizer, host_ke
     live = {id(p) for p in body.parameters()}
     assert {id(p) for group in optimizer.param_groups for p in group["params"]} == live
     assert set(optimizer.state) <= set(body.parameters())
-    assert list(body.host.state_dict()) == host_keys
+    assert own_keys(body.host) == host_keys
     for slot, snapshot in zip(body.slots, body.snapshots(), strict=True):
         rule = RULES[snapshot.stage]
         assert (slot.seed is not None) == rule.holds_seed == (snapshot.blueprint is not None)
@@ -93,7 +105,7 @@ def test_random_play_keeps_every_invariant(play):
     recorder = Recorder()
     body = CONV.body(sink=recorder)
     optimizer = optimiser_of(body)
-    keys = list(body.host.state_dict())
+    keys = own_keys(body.host)
     for move in play:
         if move == "epoch":
             train_epoch(CONV, body, optimizer)
@@ -119,7 +131,7 @@ def test_random_legal_play_reaches_every_stage_and_keeps_every_invariant():
     for _ in range(4):
         body = CONV.body()
         optimizer = optimiser_of(body)
-        keys = list(body.host.state_dict())
+        keys = own_keys(body.host)
         for _ in range(35):
             speed, style = draw.choice(list(AlphaSpeed)), draw.choice((Style.LINEAR_ADD, Style.GATED))
             wanted = (
@@ -211,6 +223,8 @@ SCHEDULERS = {
     "lambda": lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
     "one-cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=100),
     "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 50),
+    "linear": lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer, 0.3, total_iters=20),
+    "warm restarts": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 4),
 }
 
 
@@ -229,7 +243,24 @@ def test_a_learning_rate_schedule_goes_on_while_seeds_come_and_go(name):
         control_scheduler.step()
         if epoch == 3:
             do(body, Op.PRUNE, "block1")
-    assert [group["lr"] for group in optimizer.param_groups] == [control.param_groups[0]["lr"]]
+    assert {group["lr"] for group in optimizer.param_groups} == {control.param_groups[0]["lr"]}
+
+
+def test_a_scheduler_that_was_made_too_early_is_told_at_once():
+    body = CONV.body()
+    optimizer = torch.optim.SGD(body.host_weights(), lr=0.1)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
+    with pytest.raises(SchedulerFirst, match="call optimise_with before the scheduler is made"):
+        body.optimise_with(optimizer)
+
+
+def test_an_optimiser_of_the_whole_body_steps_seeds_once():
+    body = CONV.body()
+    do(body, Op.GERMINATE, "block1", blueprint="norm")
+    optimizer = torch.optim.SGD(body.parameters(), lr=0.1)
+    body.optimise_with(optimizer, lr=0.5)
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    assert len(held) == len(set(held)) == len(list(body.parameters()))
 
 
 def test_seeds_follow_the_body_to_another_dtype():
@@ -313,7 +344,7 @@ def test_hostile_slot_state_is_refused_and_changes_nothing(field, value, message
     optimizer = optimiser_of(body)
     grow(CONV, body, optimizer, "block1", Stage.HOLDING)
     state = copy.deepcopy(body.state_dict())
-    state["slots.1._extra_state"][field] = value
+    state["_extra_state"]["slots"][1][field] = value
     fresh = CONV.body()
     before = full_state(fresh)
     with pytest.raises(InvalidCheckpoint, match=message):
@@ -323,13 +354,13 @@ def test_hostile_slot_state_is_refused_and_changes_nothing(field, value, message
 
 def damage(state: dict[str, Any], how: str) -> None:
     if how == "missing":
-        del state["slots.1.seed.delta.0.weight"]
+        del state["host.block1.esper_slot.seed.delta.0.weight"]
     elif how == "unexpected":
-        state["slots.0.seed.delta.0.weight"] = torch.zeros(1)
+        state["host.block0.esper_slot.seed.delta.0.weight"] = torch.zeros(1)
     elif how == "shape":
         state["host.head.2.weight"] = torch.zeros(1, 1)
     elif how == "no slot":
-        del state["slots.2._extra_state"]
+        state["_extra_state"]["slots"].pop()
     elif how == "no body":
         del state["_extra_state"]
     elif how == "random state":
@@ -337,7 +368,7 @@ def damage(state: dict[str, Any], how: str) -> None:
     elif how == "epoch":
         state["_extra_state"]["epoch"] = "seven"
     elif how == "blueprint":
-        state["slots.1._extra_state"]["plan"]["blueprint"] = "rm -rf"
+        state["_extra_state"]["slots"][1]["plan"]["blueprint"] = "rm -rf"
     elif how == "not a tensor":
         state["host.head.2.weight"] = "weights"
 
@@ -345,10 +376,10 @@ def damage(state: dict[str, Any], how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("missing", "'slots.1.seed.delta.0.weight' is missing"),
-        ("unexpected", "'slots.0.seed.delta.0.weight' is unexpected"),
+        ("missing", "'host.block1.esper_slot.seed.delta.0.weight' is missing"),
+        ("unexpected", "'host.block0.esper_slot.seed.delta.0.weight' is unexpected"),
         ("shape", r"has shape \(1, 1\) instead of"),
-        ("no slot", "has no slot 2"),
+        ("no slot", "is not one of 3 slots"),
         ("no body", "not that of a body"),
         ("random state", "random state is damaged"),
         ("epoch", "not that of a body"),

@@ -96,7 +96,7 @@ class Governor:
     def _non_finite(self, body: Body, loss: float) -> str | None:
         if not math.isfinite(loss):
             return f"the evaluation loss is {loss}"
-        sums = torch.stack([parameter.detach().sum() for parameter in body.host.parameters()])
+        sums = torch.stack([parameter.detach().sum() for parameter in body.host_weights()])
         return None if bool(sums.isfinite().all()) else "a weight of the host is not finite"
 
     def _collapsed(self, loss: float, accuracy: float) -> str | None:

@@ -142,14 +142,14 @@ class Trainer:
 
     def _gradients(self) -> dict[str, list[Tensor | None]]:
         seeds = {slot.id: slot.seed_parameters for slot in self.body.living()}
-        owners = {"host": list(self.body.host.parameters()), **seeds}
+        owners = {"host": self.body.host_weights(), **seeds}
         return {owner: [parameter.grad for parameter in parameters] for owner, parameters in owners.items()}
 
     def _clip(self) -> Tensor:
         """Each owner's gradient is clipped by its own norm, so that one exploding seed cannot still the host."""
         for slot in self.body.living():
             nn.utils.clip_grad_norm_(slot.seed_parameters, self._task.max_gradient_norm)
-        return nn.utils.clip_grad_norm_(self.body.host.parameters(), self._task.max_gradient_norm)
+        return nn.utils.clip_grad_norm_(self.body.host_weights(), self._task.max_gradient_norm)
 
 
 def _compiled(body: Body) -> Callable[[Tensor], Tensor]:

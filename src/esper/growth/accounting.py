@@ -110,6 +110,6 @@ def seed_cost(slot: Slot) -> Cost:
     seed = slot.seed
     if seed is None:
         return Cost(0, 0)
-    features = torch.zeros(1, *slot.site.shape, device=slot._place.device, dtype=slot._place.dtype)
+    features = torch.zeros(1, *slot.site.shape, device=slot._alpha.device, dtype=slot._alpha.dtype)
     with evaluating(seed):
         return Cost(count_parameters(seed.parameters()), count_flops(seed, features, slot.alpha or 1.0))

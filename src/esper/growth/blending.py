@@ -34,14 +34,14 @@ class Seed(nn.Module):
         self.operator = operator
         self.gate = gate
 
-    def forward(self, h: Tensor, alpha: float) -> Tensor:
+    def forward(self, h: Tensor, alpha: float | Tensor) -> Tensor:
         """The blended features. At alpha 0 callers must not come here: 0 times NaN is NaN."""
         d: Tensor = self.delta(h)
         if self.operator is Operator.MULTIPLY:
             return h * (1.0 + alpha * torch.tanh(d))
         if self.gate is not None:
             d = self.gate(h) * d
-        return torch.add(h, d, alpha=alpha)
+        return torch.add(h, d, alpha=alpha) if isinstance(alpha, float) else h + alpha * d
 
 
 def assemble(delta: nn.Module, operator: Operator, channels: int, topology: Topology) -> Seed:

@@ -27,17 +27,24 @@ from esper.contracts import (
 )
 from esper.growth import coalitions, gates, harvest, shadow
 from esper.growth.accounting import Cost, Costs, costs_of
+from esper.growth.attachment import detach
 from esper.growth.checkpoint import check_fits
 from esper.growth.coalitions import Coalition
 from esper.growth.gates import Thresholds
 from esper.growth.harvest import Fossil
 from esper.growth.lifecycle import Plan, SlotState
 from esper.growth.membership import Membership
+from esper.growth.persistence import encode_slot
+from esper.growth.proof import Example, first_difference, outputs
 from esper.growth.slot import Isolation, Slot
 
 
 class UnknownSlot(EsperError):
     """No slot of that name."""
+
+
+class HarvestDiffers(EsperError):
+    """A plain network cannot be made of this body."""
 
 
 class NotMeasurable(EsperError):
@@ -53,7 +60,7 @@ class GrowthConfig:
 
 
 class Body(nn.Module):
-    """The host as `host`, its slots as `slots` in the order in which they were named to `graft`.
+    """The host as `host`, with `slots` inside it, in the order in which they were named to `graft`.
 
     Calling the body calls the host. `epoch` counts ticks.
     """
@@ -67,10 +74,11 @@ class Body(nn.Module):
         config: GrowthConfig,
         generator: torch.Generator,
         sink: Sink,
-    ) -> None:
+        example: Example,
+    ) -> None:  # `graft` makes it
         super().__init__()
         self.host = host
-        self.slots = nn.ModuleList(slots)
+        self.slots = tuple(slots)
         self.execution_order = execution_order
         self.config = config
         self.epoch = 0
@@ -78,6 +86,7 @@ class Body(nn.Module):
         self._slots = {slot.id: slot for slot in slots}
         self._host_cost = host_cost
         self._generator = generator
+        self._example = example
         self._membership: Membership | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -97,6 +106,11 @@ class Body(nn.Module):
     @property
     def host_parameters(self) -> int:
         return self._host_cost.parameters
+
+    def host_weights(self) -> list[nn.Parameter]:
+        """The parameters of the host, without those of seeds."""
+        seeds = {id(parameter) for slot in self.slots for parameter in slot.seed_parameters}
+        return [parameter for parameter in self.host.parameters() if id(parameter) not in seeds]
 
     def costs(self) -> Costs:
         """Parameters and forward operations of host, seeds, the live and the kept network."""
@@ -159,8 +173,8 @@ class Body(nn.Module):
     def optimise_with(self, optimizer: Optimizer, **seed_options: Any) -> None:
         """Let seeds join the optimiser when they germinate and leave it when removed.
 
-        They join its last group, or, with `seed_options` such as `lr`, get groups of their own. A learning-rate
-        scheduler that keeps a list per group (`LambdaLR`, `OneCycleLR`) only works without `seed_options`.
+        Every slot gets a group of its own now, like the last one but for `seed_options` such as `lr`. Any scheduler
+        works, if it is made after this.
         """
         self._membership = Membership(optimizer, list(self._slots.values()), **seed_options)
 
@@ -198,14 +212,30 @@ class Body(nn.Module):
         """The architecture that was kept so far; `plant` builds it into another host."""
         return harvest.fossils_of(self._slots.values())
 
+    def ungraft(self) -> nn.Module:
+        """The host as it was grafted: the same object without slots, with the weights that it has now."""
+        for slot in self.slots:
+            detach(self.host.get_submodule(slot.id))
+        return self.host
+
     def harvest(self) -> nn.Module:
-        """A plain copy of the host with the fossils built in and all other seeds left out."""
-        return harvest.harvest(self.host, list(self._slots.values()))
+        """A plain copy of the host with the fossils built in and all other seeds left out.
+
+        It puts out on the example what the body puts out with its fossils alone, to the last bit and in every mode, or
+        `HarvestDiffers` is raised.
+        """
+        plain = harvest.harvest(self.host, self.slots)
+        with self.only(fossil.slot for fossil in self.fossils()):
+            mode = first_difference(outputs(self.host, self._example), outputs(plain, self._example))
+        if mode is not None:
+            raise HarvestDiffers(f"the harvested network puts out something else in {mode}; keep the body instead")
+        return plain
 
     # Saving and loading
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "generator": self._generator.get_state()}
+        slots = [encode_slot(slot.id, slot.state) for slot in self.slots]
+        return {"epoch": self.epoch, "generator": self._generator.get_state(), "slots": slots}
 
     def set_extra_state(self, saved: Any) -> None:
         self.epoch = saved["epoch"]
@@ -213,7 +243,8 @@ class Body(nn.Module):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Take over a body saved in any stage; seeds are grown as needed. A state that does not fit changes nothing."""
-        check_fits(state_dict, self.host, list(self._slots.values()))
+        for slot, state in zip(self.slots, check_fits(state_dict, self.host, self.slots), strict=True):
+            slot.become(state, torch.Generator())
         result = super().load_state_dict(state_dict, strict, assign)
         if self._membership is not None:
             self._membership.sync()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from esper.contracts import SlotId
+from esper.growth.attachment import CHILD, class_of
 from esper.growth.slot import Slot
 
 
@@ -36,11 +37,11 @@ class Chain:
 
     def index_of(self, slot: Slot) -> int | None:
         """The step that applies `slot`, if it is a step of its own."""
-        return next((i for i, step in enumerate(self.steps) if step.run is slot), None)
+        return next((i for i, step in enumerate(self.steps) if step.run == slot.apply_to), None)
 
     @contextmanager
     def in_hand(self) -> Iterator[None]:
-        """While this lasts the hooks of the lifted slots keep quiet: the chain's own steps apply them."""
+        """While this lasts submodules leave the lifted slots to the chain's own steps."""
         with ExitStack() as stack:
             for slot in self.lifted:
                 stack.enter_context(slot.set(bypassed=True))
@@ -58,19 +59,21 @@ def chain_of(host: nn.Module, slots: Sequence[Slot]) -> Chain | None:
 
 
 def _is_sequence(module: nn.Module, name: str, slots: Mapping[SlotId, Slot]) -> bool:
-    """Whether calling the children in order is all that calling `module` does, our own hook aside."""
-    ours = 1 if name in slots else 0
-    hooks = len(module._forward_hooks) - ours + len(module._forward_pre_hooks)
-    return type(module).forward is nn.Sequential.forward and hooks == 0
+    """Whether calling the children in order is all that calling `module` does, its slot aside."""
+    hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)
+    return class_of(module).forward is nn.Sequential.forward and hooks == 0
 
 
 def _steps(module: nn.Module, name: str, slots: Mapping[SlotId, Slot], lifted: list[Slot]) -> Iterator[Step]:
     if _is_sequence(module, name, slots):
-        for child_name, child in module.named_children():
+        # Not `named_children`, which leaves out a child that is there for the second time.
+        for child_name, child in module._modules.items():
+            if child is None or child_name == CHILD:
+                continue
             yield from _steps(child, f"{name}.{child_name}" if name else child_name, slots, lifted)
     else:
         inside = (slot for slot in slots if slot.startswith(f"{name}."))
         yield Step(module, frozenset(inside))
     if name in slots:
         lifted.append(slots[name])
-        yield Step(slots[name], frozenset({name}))
+        yield Step(slots[name].apply_to, frozenset({name}))

@@ -8,13 +8,11 @@ from torch import Tensor, nn
 
 from esper.contracts import EsperError, NullSink, Sink, SlotId, Topology, nearest
 from esper.growth.accounting import Cost, count_flops, count_parameters
+from esper.growth.attachment import Attached, attach, detach
 from esper.growth.blueprints import blueprints_for, find_blueprint
 from esper.growth.body import Body, GrowthConfig
-from esper.growth.coalitions import evaluating
+from esper.growth.proof import EVALUATION, Example, Mode, arguments_of, calls, first_difference, outputs, run
 from esper.growth.slot import Site, Slot
-
-Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
-"""Inputs of a small batch, as the host takes them: one tensor, positional or keyword arguments."""
 
 
 class UnknownModule(EsperError):
@@ -33,6 +31,18 @@ class AlreadyGrafted(EsperError):
     """The host has slots already."""
 
 
+class AlreadyCompiled(EsperError):
+    """The host was compiled before it had slots."""
+
+
+class PassedOver(EsperError):
+    """In some mode the submodule is not called, though it is in others."""
+
+
+class NotTransparent(EsperError):
+    """The host notices that it has slots."""
+
+
 def graft(
     model: nn.Module,
     at: Sequence[SlotId],
@@ -46,9 +56,10 @@ def graft(
 ) -> Body:
     """Give `model` a slot behind each submodule named in `at`, and return it as a body.
 
-    The model's `state_dict`, outputs and gradients stay what they were until a seed is blended in. `example`
-    is run once, without gradients, to see what the submodules put out. `topology` overrides what the rank of
-    the features suggests, `blueprints` narrows what may germinate, `generator` is what newborn seeds draw from.
+    The keys of the model's `state_dict`, outputs and gradients stay what they were until a seed is there. `example` is
+    run in training and evaluation mode, with gradients and without, to see what the submodules put out and to prove
+    that nothing has changed. `topology` overrides what the rank of the features suggests, `blueprints` narrows what may
+    germinate, `generator` is what newborn seeds draw from.
 
     >>> import esper
     >>> from esper.contracts import Action, Op
@@ -58,21 +69,23 @@ def graft(
     True
     """
     names = _checked_names(model, at)
-    calls, cost = _probe(model, names, example)
-    order = _checked_calls(calls, names)
+    found = calls(model, names, example)
+    order, features = _checked_calls(found, names), {name: seen[0] for name, seen in found[EVALUATION].items()}
     wanted = None if topology is None else _topology(topology)
-    sites = [_site(name, calls[name][0], wanted, blueprints, order.index(name)) for name in names]
+    sites = [_site(name, features[name], wanted, blueprints, order.index(name)) for name in names]
     config = config or GrowthConfig()
-    slots = [Slot(site, config.isolation, calls[site.slot][0]) for site in sites]
-    for slot in slots:
-        model.get_submodule(slot.id).register_forward_hook(slot.after_host)
+    slots = [Slot(site, config.isolation, features[site.slot]) for site in sites]
+    cost = _host_cost(model, example)
+    _prove_unchanged(model, slots, example)
     generator = generator or torch.Generator().manual_seed(0)
-    return Body(model, slots, order, cost, config, generator, sink or NullSink())
+    return Body(model, slots, order, cost, config, generator, sink or NullSink(), example)
 
 
 def _checked_names(model: nn.Module, at: Sequence[SlotId]) -> list[SlotId]:
     if isinstance(at, str) or not at:
         raise UnknownModule(f"`at` is {at!r}; give a list of submodule names, such as ['layer1', 'layer2']")
+    if hasattr(model, "_orig_mod"):
+        raise AlreadyCompiled("the model is compiled and would not see its seeds; graft it first, then compile it")
     modules = dict(model.named_modules(remove_duplicate=False))
     del modules[""]
     for name in at:
@@ -83,47 +96,50 @@ def _checked_names(model: nn.Module, at: Sequence[SlotId]) -> list[SlotId]:
         aliases = [other for other, module in modules.items() if module is modules[name]]
         if len(aliases) > 1:
             raise SharedModule(f"'{name}' is one module under the names {aliases}; a slot needs a module of its own")
-    hooks = (hook for module in model.modules() for hook in module._forward_hooks.values())
-    if any(isinstance(getattr(hook, "__self__", None), Slot) for hook in hooks):
-        raise AlreadyGrafted("the host has slots already; graft a fresh one, or name all slots in one call")
+    if any(isinstance(module, Attached) for module in model.modules()):
+        raise AlreadyGrafted("the host has slots already; ungraft it, or name all slots in one call")
     return list(at)
 
 
-def _probe(model: nn.Module, names: Sequence[SlotId], example: Example) -> tuple[dict[SlotId, list[Any]], Cost]:
-    """What each named submodule puts out, in the order of the calls, and the host's cost for one sample."""
-    calls: dict[SlotId, list[Any]] = {}
-    args, kwargs = _arguments(example)
-    handles = [
-        model.get_submodule(name).register_forward_hook(
-            lambda module, inputs, output, name=name: calls.setdefault(name, []).append(output)
-        )
-        for name in names
-    ]
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    try:
-        with evaluating(model), torch.random.fork_rng():
-            flops = count_flops(torch.func.functional_call, model, buffers, args, kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
+def _host_cost(model: nn.Module, example: Example) -> Cost:
+    """For one sample."""
+    flops = count_flops(run, model, example, EVALUATION)
+    args, kwargs = arguments_of(example)
     batch = next((v.shape[0] for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim), 1)
-    return calls, Cost(count_parameters(model.parameters()), flops // max(1, batch))
+    return Cost(count_parameters(model.parameters()), flops // max(1, batch))
 
 
-def _arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(example, Mapping):
-        return (), dict(example)
-    return (example if isinstance(example, tuple) else (example,)), {}
-
-
-def _checked_calls(calls: Mapping[SlotId, list[Any]], names: Sequence[SlotId]) -> tuple[SlotId, ...]:
+def _checked_calls(found: Mapping[Mode, Mapping[SlotId, list[Any]]], names: Sequence[SlotId]) -> tuple[SlotId, ...]:
+    """The names in the order in which they run, once each, in every mode."""
     for name in names:
-        times = len(calls.get(name, ()))
-        if times == 0:
+        times = {mode: len(seen.get(name, ())) for mode, seen in found.items()}
+        if not any(times.values()):
             raise UnknownModule(f"'{name}' does not run when the host is called on the example; name one that does")
-        if times > 1:
-            raise SharedModule(f"'{name}' runs {times} times in one forward pass; a slot needs a module that runs once")
-    return tuple(calls)
+        passed_over = next((mode for mode, count in times.items() if count == 0), None)
+        if passed_over is not None:
+            raise PassedOver(
+                f"'{name}' is not called in {passed_over}: a fast path around it reads its weights; "
+                "name the module that it is part of"
+            )
+        most = max(times.values())
+        if most > 1:
+            raise SharedModule(f"'{name}' runs {most} times in one forward pass; a slot needs a module that runs once")
+    return tuple(found[EVALUATION])
+
+
+def _prove_unchanged(model: nn.Module, slots: Sequence[Slot], example: Example) -> None:
+    """Attach the slots; if anything changes by that, take them away again and say so."""
+    before = outputs(model, example)
+    for slot in slots:
+        attach(model.get_submodule(slot.id), slot)
+    mode = first_difference(before, outputs(model, example))
+    if mode is not None:
+        for slot in slots:
+            detach(model.get_submodule(slot.id))
+        raise NotTransparent(
+            f"empty slots change what the host puts out in {mode}: its output depends on more than its inputs, or on "
+            "the types of its submodules; name other submodules"
+        )
 
 
 def _topology(name: str) -> Topology:

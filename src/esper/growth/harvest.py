@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from esper.contracts import SlotId, Stage, Style, Topology
+from esper.growth.attachment import detach
 from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
 from esper.growth.slot import Slot
@@ -70,9 +71,7 @@ def harvest(host: nn.Module, slots: Sequence[Slot]) -> nn.Module:
     """A copy of the host with copies of its fossils built in; seeds that were not kept are left out."""
     plain = copy.deepcopy(host, {id(slot): slot for slot in slots})
     for slot in slots:
-        hooks = plain.get_submodule(slot.id)._forward_hooks
-        for key in [key for key, hook in hooks.items() if getattr(hook, "__self__", None) is slot]:
-            del hooks[key]
+        detach(plain.get_submodule(slot.id))
     seeds = {
         slot.id: (copy.deepcopy(slot.seed), slot.alpha)
         for slot in slots

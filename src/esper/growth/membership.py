@@ -3,51 +3,47 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
 from torch.optim import Optimizer
 
+from esper.contracts import EsperError
 from esper.growth.slot import Slot
 
 SLOT_KEY = "esper_slot"
 """The key in a parameter group that names the slot whose seed it holds."""
 
 
+class SchedulerFirst(EsperError):
+    """A learning-rate scheduler was made before the optimiser had the groups of the slots."""
+
+
 class Membership:
     """Adds newborn seeds to an optimiser and drops those that are gone, with their momentum.
 
-    Without options seeds join the optimiser's last group, so that whatever schedules its learning rate goes on as
-    before. With options (a learning rate of their own, say) each seed has a group of its own behind the host's.
-    Seeds stand in slot order, so an optimiser's `state_dict` fits any body whose slots are in the same state.
+    Every slot has a group of its own from the start, empty while it has no seed: schedulers that keep a list per group
+    would fail with groups that come later, or treat them wrongly. Such a group is like the optimiser's last one, but
+    for the given options.
     """
 
     def __init__(self, optimizer: Optimizer, slots: Sequence[Slot], **options: Any) -> None:
-        self.optimizer = optimizer
-        self._slots = slots
-        self._options = options
-        self._seeds: list[nn.Parameter] = []
+        if any("initial_lr" in group for group in optimizer.param_groups):
+            raise SchedulerFirst(
+                "the optimiser has a learning-rate scheduler already, which would miss the slots' parameter groups; "
+                "call optimise_with before the scheduler is made"
+            )
+        self.optimizer, self._slots = optimizer, slots
+        like = {name: value for name, value in optimizer.param_groups[-1].items() if name != "params"}
+        for slot in slots:
+            optimizer.add_param_group({"params": [], **like, **options, SLOT_KEY: slot.id})
         self.sync()
 
     def sync(self) -> None:
         """Make the optimiser's parameters the live ones; the state of everybody who stays is left alone."""
-        seeds = [parameter for slot in self._slots for parameter in slot.seed_parameters]
-        if self._options:
-            self._give_groups()
-        else:
-            group = self.optimizer.param_groups[-1]
-            gone = set(self._seeds)
-            group["params"][:] = [parameter for parameter in group["params"] if parameter not in gone] + seeds
-        for parameter in set(self._seeds) - set(seeds):
-            self.optimizer.state.pop(parameter, None)
-        self._seeds = seeds
-
-    def _give_groups(self) -> None:
-        groups = self.optimizer.param_groups
-        before = {group[SLOT_KEY]: group for group in groups if SLOT_KEY in group}
-        groups[:] = [group for group in groups if SLOT_KEY not in group]
-        for slot in self._slots:
-            if slot.seed is None:
-                continue
-            if slot.id in before:
-                groups.append({**before[slot.id], "params": slot.seed_parameters})
-            else:
-                self.optimizer.add_param_group({"params": slot.seed_parameters, SLOT_KEY: slot.id, **self._options})
+        seeds = {slot.id: slot.seed_parameters for slot in self._slots}
+        living = {parameter for parameters in seeds.values() for parameter in parameters}
+        for group in self.optimizer.param_groups:
+            before = group["params"]
+            kept = [parameter for parameter in before if parameter not in living]
+            now = seeds[group[SLOT_KEY]] if SLOT_KEY in group else kept
+            for parameter in set(before) - set(now) - living:
+                self.optimizer.state.pop(parameter, None)
+            group["params"][:] = now

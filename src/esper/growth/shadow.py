@@ -27,8 +27,7 @@ def shadow_pass(
     seen = [slot.isolated_input for slot in isolated]  # before a pass of one slot changes what another sees
     for slot, features in zip(isolated, seen, strict=True):
         start = chain.index_of(slot) if chain is not None else None
-        others = [host, *(other for other in slots if other is not slot)]
-        with _untouched(others), torch.random.fork_rng(), slot.set(shadowed=True):
+        with _untouched(host, but=slot), torch.random.fork_rng(), slot.set(shadowed=True):
             if chain is None or start is None or features is None:
                 loss = loss_of(host(*args, **kwargs))
             else:
@@ -48,9 +47,10 @@ def _accumulate(loss: Tensor, parameters: Sequence[nn.Parameter]) -> None:
 
 
 @contextmanager
-def _untouched(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Running statistics are as before afterwards; a backward pass that needs them comes before that."""
-    before = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
+def _untouched(host: nn.Module, but: Slot) -> Iterator[None]:
+    """Running statistics outside of the slot are as before afterwards; a backward pass that needs them comes first."""
+    own = {id(buffer) for buffer in but.buffers()}
+    before = [(buffer, buffer.clone()) for buffer in host.buffers() if id(buffer) not in own]
     try:
         yield
     finally:

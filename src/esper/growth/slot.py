@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,6 @@ from esper.contracts import RULES, SlotId, SlotSnapshot, Topology
 from esper.growth.blending import Seed, assemble, straight_through
 from esper.growth.blueprints import find_blueprint
 from esper.growth.lifecycle import Plan, SlotState
-from esper.growth.persistence import decode_slot, encode_slot
 
 
 class Isolation(Enum):
@@ -50,7 +48,7 @@ class Slot(nn.Module):
     `Body` judges operations, computes the state that follows and hands it to `become`.
     """
 
-    _place: Tensor
+    _alpha: Tensor
 
     def __init__(self, site: Site, isolation: Isolation, like: Tensor) -> None:
         super().__init__()
@@ -62,11 +60,12 @@ class Slot(nn.Module):
         self.bypassed = False
         self.shadowed = False
         self.isolated_input: Tensor | None = None
+        self._runs = self._shows = False
         self._gradient_norms: Tensor | None = None
         self._gradient_batches = 0
         self._anomalies: list[str] = []
-        # An empty buffer follows the host through `.to(...)` and tells seeds where to be born.
-        self.register_buffer("_place", like.detach().new_empty(0), persistent=False)
+        # It follows the host through `.to(...)`, and so tells seeds where to be born as well.
+        self.register_buffer("_alpha", like.detach().new_zeros(()), persistent=False)
 
     @property
     def id(self) -> SlotId:
@@ -108,11 +107,16 @@ class Slot(nn.Module):
         )
 
     def forward(self, h: Tensor) -> Tensor:
+        """What the host's submodule puts out; `h` itself while the caller sees to the slot."""
+        return h if self.bypassed else self.apply_to(h)
+
+    def apply_to(self, h: Tensor) -> Tensor:
         """The features as the rest of the network sees them: `h` itself unless a seed has alpha above 0."""
-        if self.seed is None or self.muted or not RULES[self.state.stage].trains:
+        if self.seed is None or self.muted or not self._runs:
             return h
-        if self.alpha > 0.0:
-            blended: Tensor = self.seed(h, self.alpha)
+        if self._shows:
+            # Compiled code reads the buffer, so that a ramp compiles nothing anew; otherwise a number is cheaper.
+            blended: Tensor = self.seed(h, self._alpha if torch.compiler.is_compiling() else self.alpha)
             return blended
         return self._isolate(h, self.seed) if self.training and torch.is_grad_enabled() else h
 
@@ -127,10 +131,6 @@ class Slot(nn.Module):
             return straight_through(h, seed(h.detach(), ahead))
         self.isolated_input = h.detach().clone()
         return h
-
-    def after_host(self, module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
-        """The forward hook on the host's submodule."""
-        return output if self.bypassed or self.seed is None else self.forward(output)
 
     @contextmanager
     def set(self, **flags: bool) -> Iterator[None]:
@@ -151,6 +151,8 @@ class Slot(nn.Module):
             self.isolated_input = None
             self._forget_epoch()
         self.state = state
+        self._runs, self._shows = RULES[state.stage].trains, self.alpha > 0.0
+        self._alpha.fill_(self.alpha)
 
     def _seed_for(self, plan: Plan | None, generator: torch.Generator) -> Seed | None:
         """The present seed as far as it fits `plan`; what is missing is built from the generator's next number."""
@@ -169,7 +171,7 @@ class Slot(nn.Module):
     def _settle(self, delta: nn.Module, plan: Plan) -> Seed:
         """A seed in the host's place and mode."""
         seed = assemble(delta, plan.style.operator, self.site.channels, self.site.topology)
-        return seed.to(self._place).train(self.training)
+        return seed.to(self._alpha).train(self.training)
 
     def structure(self, plan: Plan) -> dict[str, torch.Size]:
         """Names and shapes of the tensors of the seed that `plan` asks for; allocates nothing."""
@@ -203,10 +205,3 @@ class Slot(nn.Module):
 
     def _forget_epoch(self) -> None:
         self._gradient_norms, self._gradient_batches, self._anomalies = None, 0, []
-
-    def get_extra_state(self) -> dict[str, Any]:
-        return encode_slot(self.id, self.state)
-
-    def set_extra_state(self, encoded: Any) -> None:
-        """Part of `load_state_dict`: grow the saved seed's structure, which the weights are then loaded into."""
-        self.become(decode_slot(encoded, self.id), torch.Generator())

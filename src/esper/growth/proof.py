@@ -1,0 +1,117 @@
+"""Proofs on an example: which submodules are called, and what a network puts out, in every mode that it is run in."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from esper.contracts import EsperError, SlotId
+from esper.growth.attachment import attach, detach
+
+Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
+"""Inputs of a small batch, as the host takes them: one tensor, positional or keyword arguments."""
+
+SEED = 0
+"""Of the random numbers that a run on the example draws, so that two runs can be compared."""
+
+
+class BadExample(EsperError):
+    """The host cannot be run on the example in some mode."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How a network is run."""
+
+    training: bool
+    gradients: bool
+
+    def __str__(self) -> str:
+        return (
+            f"{'training' if self.training else 'evaluation'} mode {'with' if self.gradients else 'without'} gradients"
+        )
+
+
+MODES = tuple(Mode(training, gradients) for training, gradients in product((False, True), repeat=2))
+EVALUATION = MODES[0]
+"""Without gradients."""
+
+
+def arguments_of(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments."""
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (example if isinstance(example, tuple) else (example,)), {}
+
+
+@contextmanager
+def in_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
+    """Afterwards every submodule is in the mode it was in. Random numbers are drawn from a seed of their own."""
+    before = {part: part.training for part in model.modules()}
+    model.train(mode.training)
+    try:
+        with torch.random.fork_rng(), torch.set_grad_enabled(mode.gradients):
+            torch.manual_seed(SEED)
+            yield
+    finally:
+        for part, training in before.items():
+            part.training = training
+
+
+def run(model: nn.Module, example: Example, mode: Mode) -> list[Tensor]:
+    """The tensors that the model puts out; its buffers stay as they are. Lower precision is not used."""
+    args, kwargs = arguments_of(example)
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    device = next((each.device.type for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)), "cpu")
+    full = torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    with in_mode(model, mode), full:
+        try:
+            output = torch.func.functional_call(model, buffers, args, kwargs)
+        except ValueError as error:
+            raise BadExample(f"the example cannot be run in {mode} ({error}); give at least 2 samples") from error
+    return [each.detach() for each in pytree.tree_leaves(output) if isinstance(each, Tensor)]
+
+
+def outputs(model: nn.Module, example: Example) -> dict[Mode, list[Tensor]]:
+    """What the model puts out in every mode."""
+    return {mode: run(model, example, mode) for mode in MODES}
+
+
+def first_difference(one: Mapping[Mode, Sequence[Tensor]], other: Mapping[Mode, Sequence[Tensor]]) -> Mode | None:
+    """The first mode in which outputs differ in any bit; None if they are the same in all."""
+    for mode in MODES:
+        pairs = zip(one[mode], other[mode], strict=True)
+        if not all(left.is_meta or torch.equal(left, right) for left, right in pairs):
+            return mode
+    return None
+
+
+class Witness(nn.Module):
+    """In a slot's place, sees what its submodule puts out. A hook would not do: fast paths step aside for hooks."""
+
+    def __init__(self, name: SlotId, seen: dict[SlotId, list[Any]]) -> None:
+        super().__init__()
+        self.name, self.seen = name, seen
+
+    def forward(self, output: Any) -> Any:
+        self.seen.setdefault(self.name, []).append(output)
+        return output
+
+
+def calls(model: nn.Module, names: Sequence[SlotId], example: Example) -> dict[Mode, dict[SlotId, list[Any]]]:
+    """What each named submodule puts out in every mode, call by call, in the order of the calls."""
+    found: dict[Mode, dict[SlotId, list[Any]]] = {mode: {} for mode in MODES}
+    for mode, seen in found.items():
+        for name in names:
+            attach(model.get_submodule(name), Witness(name, seen))
+        try:
+            run(model, example, mode)
+        finally:
+            for name in names:
+                detach(model.get_submodule(name))
+    return found

@@ -1,0 +1,157 @@
+"""Seeds are parts of the model: whatever treats it as a model sees them."""
+
+import copy
+import io
+import itertools
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+
+import esper
+from esper.contracts import Action, AlphaSpeed, AlphaTarget, Op, Stage
+from esper.growth import Isolation
+from esper.growth.attachment import CHILD, Attached, NotPicklable
+from esper.growth.graft import AlreadyCompiled, PassedOver
+from esper.growth.proof import BadExample, first_difference, outputs
+from tests.growth.cases import CASES, do, grow, loss_of, optimiser_of, own_keys, same
+
+CONV = CASES[0]
+
+
+def grown(stage: Stage = Stage.HOLDING):
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    grow(CONV, body, optimizer, "block1", stage)
+    return body, optimizer
+
+
+def test_a_submodule_keeps_its_identity_its_class_and_the_keys_of_its_state():
+    host = CONV.host()
+    block, kind, keys = host.block1, type(host.block1), list(host.state_dict())
+    body = esper.graft(host, at=["block1"], example=CONV.inputs())
+    assert host.block1 is block
+    assert isinstance(host.block1, kind)
+    assert list(host.state_dict()) == keys
+    do(body, Op.GERMINATE, "block1", blueprint="conv_light")
+    assert own_keys(host) == keys
+    assert any(name.startswith(f"block1.{CHILD}.seed.") for name in host.state_dict())
+
+
+def test_ungrafting_gives_the_host_back_untouched():
+    host = CONV.host()
+    kinds, before, weights = list(map(type, host.modules())), outputs(host, CONV.inputs()), list(host.parameters())
+    body = esper.graft(host, at=CONV.at, example=CONV.inputs())
+    do(body, Op.GERMINATE, "block1", blueprint="conv_light")
+    assert body.ungraft() is host
+    assert list(map(type, host.modules())) == kinds
+    assert all(one is other for one, other in zip(host.parameters(), weights, strict=True))
+    assert first_difference(before, outputs(host, CONV.inputs())) is None
+
+
+def test_modes_gradients_copies_and_averages_see_seeds():
+    body, _ = grown()
+    model, seed = body.host, body.slot("block1").seed
+    model.eval()
+    assert not any(part.training for part in seed.modules())
+    model.train()
+    loss_of(CONV)(model(CONV.inputs())).backward()
+    assert all(parameter.grad is not None for parameter in seed.parameters())
+    model.zero_grad()
+    assert all(parameter.grad is None for parameter in seed.parameters())
+    model.eval()
+    for twin in (copy.deepcopy(model), AveragedModel(model)):
+        assert torch.equal(twin.eval()(CONV.inputs()), model(CONV.inputs()))
+        assert sum(p.numel() for p in twin.parameters()) == sum(p.numel() for p in model.parameters())
+    with torch.no_grad():
+        next(seed.parameters()).add_(1.0)
+    assert not torch.equal(copy.deepcopy(model)(CONV.inputs()), twin(CONV.inputs()))
+
+
+def test_a_whole_model_is_not_pickled_and_the_message_says_what_to_do():
+    body, _ = grown(Stage.GERMINATED)
+    for save in (pickle.dumps, lambda model: torch.save(model, io.BytesIO())):
+        with pytest.raises(NotPicklable, match=r"save its state_dict\(\), or what body\.harvest\(\) returns"):
+            save(body.host)
+    pickle.dumps(body.harvest())
+
+
+def test_a_sequence_does_not_count_its_slot_among_its_children():
+    host = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 2))
+    esper.graft(host, at=["0"], example=torch.zeros(2, 4))
+    inner = host[0]
+    assert isinstance(inner, Attached)
+    assert len(inner) == 2
+    assert [type(each) for each in inner] == [nn.Linear, nn.ReLU]
+    assert isinstance(inner[-1], nn.ReLU)
+
+
+def test_a_layer_that_a_chain_uses_twice_runs_twice_in_every_coalition():
+    torch.manual_seed(0)
+    act = nn.Tanh()
+    host = nn.Sequential(nn.Linear(4, 4), act, nn.Linear(4, 4), act)
+    body = esper.graft(host, at=["0", "2"], example=torch.zeros(2, 4))
+    x = torch.randn(3, 4)
+    assert torch.equal(body.coalition_outputs([()], x)[frozenset()], body.eval()(x))
+
+
+def test_a_place_that_a_fast_path_passes_over_is_refused_and_the_layer_around_it_is_not():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    host = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    example = torch.randn(2, 3, 8)
+    with pytest.raises(PassedOver, match=r"'layers.0.linear1' is not called in evaluation mode without gradients"):
+        esper.graft(host, at=["layers.0.linear1"], example=example, topology="dense")
+    body = esper.graft(host, at=["layers.0"], example=example, topology="dense")
+    do(body, Op.GERMINATE, "layers.0", blueprint="mlp")
+    assert same([out for mode in outputs(body.harvest(), example).values() for out in mode],
+                [out for mode in outputs(body.ungraft(), example).values() for out in mode])  # fmt: skip
+
+
+def test_a_compiled_model_and_an_example_of_one_row_are_refused():
+    with pytest.raises(AlreadyCompiled, match="graft it first, then compile it"):
+        esper.graft(torch.compile(CONV.host()), at=["block1"], example=CONV.inputs())
+    norm = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(BadExample, match=r"training mode .* give at least 2 samples"):
+        esper.graft(norm, at=["0"], example=torch.zeros(1, 4))
+
+
+def test_grafting_under_autocast_makes_seeds_of_the_hosts_precision():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        body = esper.graft(CONV.host(), at=["block1"], example=CONV.inputs())
+        do(body, Op.GERMINATE, "block1", blueprint="conv_light")
+    assert {parameter.dtype for parameter in body.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_a_compiled_model_trains_its_seeds_and_a_ramp_compiles_nothing_anew(isolation):
+    """Hooks are not guarded: a compiled model never noticed a seed. A number for alpha would compile every epoch."""
+    torch._dynamo.reset()
+    body = CONV.body(isolation)
+    optimizer = optimiser_of(body)
+    grow(CONV, body, optimizer, "block1", Stage.HOLDING)
+    counter = itertools.count()
+
+    def backend(graph, inputs):
+        next(counter)
+        return graph
+
+    compiled = torch.compile(body.host, backend=backend)
+    body.train()
+    for speed in (AlphaSpeed.FAST, AlphaSpeed.FAST):
+        assert body.execute(Action(Op.SET_ALPHA_TARGET, "block1", alpha_target=_other(body), alpha_speed=speed))
+        for _ in range(3):
+            body.host.zero_grad()
+            loss_of(CONV)(compiled(CONV.inputs())).backward()
+            assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in body.slot("block1").seed_parameters)
+            body.eval()
+            assert torch.allclose(compiled(CONV.inputs()), body.host(CONV.inputs()), atol=1e-6)
+            body.train()
+            body.tick()
+        do(body, Op.ADVANCE, "block1")
+    assert next(counter) <= 4, "one graph for training and one for evaluation, with a margin"
+
+
+def _other(body):
+    return AlphaTarget.HALF if body.slot("block1").alpha > 0.6 else AlphaTarget.FULL
