@@ -51,6 +51,29 @@ def test_nan_gradient_ends_the_episode_at_once_and_the_host_is_as_it_was():
         running.step(WAIT)
 
 
+def test_after_a_rollback_the_clock_has_gone_on_and_the_evaluation_is_that_of_what_was_restored():
+    running = episode()
+    for _ in range(3):
+        good = running.step(WAIT).evaluation
+    next(running.body.host.parameters()).register_hook(lambda gradient: gradient * math.nan)
+    outcome = running.step(WAIT)
+    assert outcome.panic is not None
+    assert running.snapshot.host.epoch == 4
+    assert (outcome.evaluation.loss, outcome.evaluation.accuracy) == (good.loss, good.accuracy)
+
+
+def test_a_host_that_is_lost_before_it_begins_ends_its_episode_with_the_first_step():
+    def build() -> nn.Module:
+        host = POINTWISE.build_host()
+        nn.init.constant_(next(host.parameters()), math.nan)
+        return host
+
+    running = episode(replace(POINTWISE, build_host=build))
+    assert not running.done
+    assert running.step(WAIT).panic is not None
+    assert running.done
+
+
 def test_exploding_seed_is_removed_and_the_fossil_stays():
     running = learned_episode()
     for slot, stage in (("block1", Stage.FOSSILIZED), ("block2", Stage.HOLDING)):

@@ -361,7 +361,11 @@ BAD_FILES = [
     ({"data": '"digit"'}, CONV, "there is no data named 'digit'; did you mean 'digits'"),
     ({"data": '"/etc/passwd"'}, CONV, "there is no data named '/etc/passwd'; known: digits"),
     ({"slots": '["block9"]'}, CONV, "no submodule 'block9'; did you mean 'block"),
-    ({"slots": '["head"]', "blueprints": '["conv_light"]'}, CONV, "no blueprint 'conv_light' for dense hosts"),
+    (
+        {"slots": '["head"]', "blueprints": '["conv_light"]'},
+        CONV,
+        "which has dense features; give at least one of norm",
+    ),
     ({"blueprints": '["conv_hevy"]'}, CONV, "no blueprint 'conv_hevy' for cnn hosts; did you mean 'conv_heavy'"),
     ({}, {"kind": '"transformer"'}, "'host.kind' must be one of conv, dense, and is 'transformer'"),
     ({}, DENSE, r"samples of shape \(1, 8, 8\); give it a host of kind 'conv'"),

@@ -129,7 +129,7 @@ def test_topology_and_blueprints_are_checked():
         esper.graft(host, at=["1"], example=tokens, topology="dens")
     with pytest.raises(NotFeatures, match="does not suit topology 'cnn'"):
         esper.graft(host, at=["1"], example=tokens, topology="cnn")
-    with pytest.raises(UnknownBlueprint, match="no blueprint 'conv_light' for dense hosts"):
+    with pytest.raises(NotFeatures, match="which has dense features; give at least one of norm"):
         esper.graft(host, at=["1"], example=tokens, topology="dense", blueprints=["conv_light"])
     body = esper.graft(host, at=["1"], example=tokens, topology="dense", blueprints=["mlp"])
     assert body.execute(Action(Op.GERMINATE, "1", blueprint="mlp"))
@@ -177,3 +177,47 @@ def test_newborn_seeds_draw_from_their_own_generator_only():
         return {name: value.clone() for name, value in body.slots[0].seed.state_dict().items()}
 
     assert same(newborn(1), newborn(2))
+
+
+class TwoKinds(nn.Module):
+    """Convolutional features, then dense ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = nn.Conv2d(1, 4, 3)
+        self.flat = nn.Linear(4, 8)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.flat(self.image(x).mean((2, 3))))
+
+
+def test_blueprints_can_be_narrowed_for_hosts_of_several_kinds_of_features():
+    example = torch.zeros(2, 1, 8, 8)
+    body = esper.graft(TwoKinds(), at=["image", "flat"], example=example, blueprints=["conv_light", "mlp"])
+    assert [slot.blueprints for slot in body.snapshots()] == [("conv_light",), ("mlp",)]
+    body = esper.graft(TwoKinds(), at=["image", "flat"], example=example, blueprints={"image": ["norm"]})
+    assert body.snapshots()[0].blueprints == ("norm",)
+    assert "mlp" in body.snapshots()[1].blueprints
+
+
+def test_blueprints_that_leave_a_slot_without_any_are_refused_by_its_name():
+    example = torch.zeros(2, 1, 8, 8)
+    for names in ([], ["mlp"], {"image": []}):
+        with pytest.raises(NotFeatures, match=r"for 'image', which has cnn features; give at least one of norm"):
+            esper.graft(TwoKinds(), at=["image", "flat"], example=example, blueprints=names)
+
+
+def test_what_puts_out_a_tuple_is_told_where_to_go():
+    host = nn.Sequential(nn.LSTM(4, 4, batch_first=True))
+    with pytest.raises(NotFeatures, match="name a submodule behind or inside it"):
+        esper.graft(host, at=["0"], example=torch.zeros(2, 3, 4))
+
+
+def test_a_first_layer_that_works_in_place_leaves_the_callers_data_alone():
+    host = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2))
+    body = esper.graft(host, at=["1"], example=torch.zeros(2, 4))
+    x = torch.randn(5, 4)
+    before = x.clone()
+    body.coalition_outputs([()], x)
+    assert torch.equal(x, before)

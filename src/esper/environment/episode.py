@@ -68,7 +68,8 @@ class Episode:
         commonest = float(labels.bincount().max()) / len(labels)
         self.governor = Governor(world.governor, task.classes, commonest)
         self.evaluation = evaluate(self.body, self.evaluation_split)
-        self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
+        self._lost = self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
+        """Why the episode is lost before it begins; it then ends with its first step."""
         self.snapshot = self._snapshot(None)
         self.panic: str | None = None
 
@@ -82,20 +83,23 @@ class Episode:
             raise RuntimeError("the episode is over; start another one")
         with TURN:
             verdict = self.body.execute(action)
-            measures = self.trainer.epoch(self.train)
-            self.evaluation = evaluate(self.body, self.evaluation_split)
-            self._record_contributions()
-            self.panic = self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
+            measures = None if self._lost else self._train()
+            self.panic = self._lost or self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
             if self.panic is not None:
                 self.governor.roll_back(self.body, self.trainer.optimizer)
+                self.evaluation = evaluate(self.body, self.evaluation_split)
             self.body.tick()
         self.snapshot = self._snapshot(measures)
         return Outcome(action if verdict else WAIT, verdict, self.evaluation, self.panic)
 
-    def _record_contributions(self) -> None:
+    def _train(self) -> EpochMeasures:
+        """One epoch, and what the network is worth after it."""
+        measures = self.trainer.epoch(self.train)
+        self.evaluation = evaluate(self.body, self.evaluation_split)
         table, everyone = self.evaluation.table, self.body.blended()
         for slot in everyone:
             self.body.record_contribution(slot, table[everyone] - table[everyone - {slot}])
+        return measures
 
     def _snapshot(self, measures: EpochMeasures | None) -> Snapshot:
         slots = self.body.snapshots()

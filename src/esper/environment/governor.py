@@ -87,9 +87,14 @@ class Governor:
         }
 
     def roll_back(self, body: Body, optimizer: torch.optim.Optimizer) -> None:
-        """Host and fossils as they last were good; live seeds removed; no momentum into the old direction."""
+        """Host and fossils as they last were good; live seeds removed; no momentum into the old direction.
+
+        The clock goes on: what happened has happened.
+        """
+        now = body.epoch
         if self._good is not None:
             body.load_state_dict(self._good)
+            body.epoch = now
         body.uproot()
         optimizer.state.clear()
 

@@ -56,13 +56,18 @@ def coalition_outputs(
     with evaluating(host, *slots):
         if chain is not None:
             with chain.in_hand():
-                outputs = dict(_branch(chain, slots, 0, args[0], wanted))
+                outputs = dict(_branch(chain, slots, 0, _own(args[0]), wanted))
             return {coalition: outputs[coalition] for coalition in wanted}
         results: dict[Coalition, Any] = {}
         for coalition in wanted:
             with only(slots, coalition):
-                results[coalition] = host(*args, **kwargs)
+                results[coalition] = host(*map(_own, args), **{name: _own(value) for name, value in kwargs.items()})
         return results
+
+
+def _own(value: Any) -> Any:
+    """A first layer that works in place must not change the caller's data."""
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _check(wanted: Sequence[Coalition], slots: Sequence[Slot]) -> None:

@@ -14,6 +14,9 @@ from esper.growth.body import Body, GrowthConfig
 from esper.growth.proof import EVALUATION, Example, Mode, arguments_of, calls, first_difference, outputs, run
 from esper.growth.slot import Site, Slot
 
+Narrowing = Sequence[str] | Mapping[SlotId, Sequence[str]] | None
+"""Names of blueprints for all slots, or slot by slot; None for all that fit."""
+
 
 class UnknownModule(EsperError):
     """The host has no submodule of that name."""
@@ -49,7 +52,7 @@ def graft(
     example: Example,
     *,
     topology: str | None = None,
-    blueprints: Sequence[str] | None = None,
+    blueprints: Narrowing = None,
     config: GrowthConfig | None = None,
     generator: torch.Generator | None = None,
     sink: Sink | None = None,
@@ -151,10 +154,11 @@ def _topology(name: str) -> Topology:
 _BY_RANK = {2: Topology.DENSE, 3: Topology.TRANSFORMER, 4: Topology.CNN}
 
 
-def _site(name: SlotId, output: Any, wanted: Topology | None, names: Sequence[str] | None, position: int) -> Site:
+def _site(name: SlotId, output: Any, wanted: Topology | None, names: Narrowing, position: int) -> Site:
     if not isinstance(output, Tensor):
         raise NotFeatures(
-            f"'{name}' puts out a {type(output).__name__}, not a tensor; name a submodule inside it whose output is one"
+            f"'{name}' puts out a {type(output).__name__}, not a tensor; name a submodule behind or inside it that "
+            "puts out one, such as a norm or a projection"
         )
     shape = tuple(output.shape)
     if not output.is_floating_point() or len(shape) not in _BY_RANK or 0 in shape:
@@ -171,5 +175,23 @@ def _site(name: SlotId, output: Any, wanted: Topology | None, names: Sequence[st
             f"'{name}' has {topology} features, for which no blueprint is registered; register one with "
             "@blueprint, or pass topology='dense' to treat the last axis as channels"
         )
-    chosen = known if names is None else tuple(find_blueprint(each, topology).name for each in names)
-    return Site(name, topology, shape[topology.channel_axis], position, shape[1:], chosen)
+    return Site(name, topology, shape[topology.channel_axis], position, shape[1:], _offered(name, topology, names))
+
+
+def _offered(name: SlotId, topology: Topology, names: Narrowing) -> tuple[str, ...]:
+    """What may germinate in a slot: of the names that were given, those for its features."""
+    known = tuple(blueprint.name for blueprint in blueprints_for(topology))
+    asked = names.get(name) if isinstance(names, Mapping) else names
+    if asked is None:
+        return known
+    everywhere = {blueprint.name for each in Topology for blueprint in blueprints_for(each)}
+    for each in asked:
+        if each not in everywhere:
+            find_blueprint(each, topology)
+    fitting = tuple(each for each in asked if each in known)
+    if not fitting:
+        raise NotFeatures(
+            f"`blueprints` has {list(asked)} for '{name}', which has {topology} features; give at least one of "
+            f"{', '.join(known)}"
+        )
+    return fitting

@@ -133,5 +133,7 @@ def epoch_flops(episode: Episode) -> float:
 def share_right(model: torch.nn.Module, split: Split) -> float:
     """Of the split's inputs, those that the network names right."""
     with evaluating(model):
-        hits = [(model(x).argmax(1) == y).sum() for x, y in zip(split.x.split(256), split.y.split(256), strict=True)]
+        # Copies, because a first layer may work in place.
+        parts = zip(split.x.split(256), split.y.split(256), strict=True)
+        hits = [(model(x.clone()).argmax(1) == y).sum() for x, y in parts]
     return int(torch.stack(hits).sum()) / len(split.x)
