@@ -134,7 +134,7 @@ def bookkeeping_share(repeats: int) -> tuple[float, float]:
         snapshot = episode._snapshot(None)
         observe(snapshot)
         masks_of(snapshot.slots, offers, episode.body.config.thresholds)
-        reward(Transition(before, snapshot, WAIT, table, table), Mode.SHAPED, config)
+        reward(Transition(before, snapshot, WAIT, table, table), Mode.FRUGAL, config)
         episode.governor.check(episode.body, episode.evaluation.loss, episode.evaluation.accuracy)
 
     training, overhead = interleaved(repeats, train, bookkeeping)
