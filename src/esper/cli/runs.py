@@ -9,7 +9,7 @@ import tyro
 
 from esper.cli.console import DONE, UNWELL, out, print_json, table_of
 from esper.runs import RunDirectory, RunState, TrainConfig, find_runs
-from esper.runs.comparison import Outcome, changed_settings, differing_settings, draw_outcomes, outcome_of
+from esper.runs.comparison import RunOutcome, changed_settings, differing_settings, draw_outcomes, outcome_of
 from esper.runs.doctor import diagnose
 from esper.telemetry.query import as_json, as_tsv
 from esper.telemetry.query import query as ask
@@ -119,7 +119,7 @@ def compare(argv: list[str]) -> int:
         print_json({"runs": [each.figures() for each in outcomes], "settings": settings})
     else:
         rows = [list(each.figures().values()) for each in outcomes]
-        out.print(table_of(list(Outcome.COLUMNS), rows))
+        out.print(table_of(list(RunOutcome.COLUMNS), rows))
         if settings:
             title = "settings that differ"
             out.print(table_of(("setting", *map(str, paths)), [[name, *of] for name, of in settings.items()], title))

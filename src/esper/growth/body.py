@@ -69,7 +69,6 @@ class Body(nn.Module):
         self,
         host: nn.Module,
         slots: Sequence[Slot],
-        execution_order: tuple[SlotId, ...],
         host_cost: Cost,
         config: GrowthConfig,
         generator: torch.Generator,
@@ -79,7 +78,7 @@ class Body(nn.Module):
         super().__init__()
         self.host = host
         self.slots = tuple(slots)
-        self.execution_order = execution_order
+        self.execution_order = tuple(slot.id for slot in sorted(slots, key=lambda slot: slot.site.position))
         self.config = config
         self.epoch = 0
         self.sink = sink

@@ -11,7 +11,7 @@ from esper.growth.accounting import Cost, count_flops, count_parameters
 from esper.growth.attachment import Attached, attach, detach
 from esper.growth.blueprints import blueprints_for, find_blueprint
 from esper.growth.body import Body, GrowthConfig
-from esper.growth.proof import EVALUATION, Example, Mode, arguments_of, calls, first_difference, outputs, run
+from esper.growth.proof import EVALUATION, Example, arguments_of, calls, first_difference, outputs, run
 from esper.growth.slot import Site, Slot
 
 Narrowing = Sequence[str] | Mapping[SlotId, Sequence[str]] | None
@@ -81,7 +81,7 @@ def graft(
     cost = _host_cost(model, example)
     _prove_unchanged(model, slots, example)
     generator = generator or torch.Generator().manual_seed(0)
-    return Body(model, slots, order, cost, config, generator, sink or NullSink(), example)
+    return Body(model, slots, cost, config, generator, sink or NullSink(), example)
 
 
 def _checked_names(model: nn.Module, at: Sequence[SlotId]) -> list[SlotId]:
@@ -112,7 +112,9 @@ def _host_cost(model: nn.Module, example: Example) -> Cost:
     return Cost(count_parameters(model.parameters()), flops // max(1, batch))
 
 
-def _checked_calls(found: Mapping[Mode, Mapping[SlotId, list[Any]]], names: Sequence[SlotId]) -> tuple[SlotId, ...]:
+def _checked_calls(
+    found: Mapping[ForwardMode, Mapping[SlotId, list[Any]]], names: Sequence[SlotId]
+) -> tuple[SlotId, ...]:
     """The names in the order in which they run, once each, in every mode."""
     for name in names:
         times = {mode: len(seen.get(name, ())) for mode, seen in found.items()}

@@ -25,7 +25,7 @@ class BadExample(EsperError):
 
 
 @dataclass(frozen=True)
-class Mode:
+class ForwardMode:
     """How a network is run."""
 
     training: bool
@@ -37,7 +37,10 @@ class Mode:
         )
 
 
-MODES = tuple(Mode(training, gradients) for training, gradients in product((False, True), repeat=2))
+Outputs = Mapping[ForwardMode, Sequence[Tensor]]
+Calls = Mapping[ForwardMode, Mapping[SlotId, list[Any]]]
+
+MODES = tuple(ForwardMode(training, gradients) for training, gradients in product((False, True), repeat=2))
 EVALUATION = MODES[0]
 """Without gradients."""
 
@@ -50,7 +53,7 @@ def arguments_of(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 @contextmanager
-def in_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
+def in_mode(model: nn.Module, mode: ForwardMode) -> Iterator[None]:
     """Afterwards every submodule is in the mode it was in. Random numbers are drawn from a seed of their own."""
     before = {part: part.training for part in model.modules()}
     model.train(mode.training)
@@ -63,7 +66,7 @@ def in_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
             part.training = training
 
 
-def run(model: nn.Module, example: Example, mode: Mode) -> list[Tensor]:
+def run(model: nn.Module, example: Example, mode: ForwardMode) -> list[Tensor]:
     """The tensors that the model puts out; its buffers stay as they are. Lower precision is not used."""
     args, kwargs = arguments_of(example)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -77,12 +80,14 @@ def run(model: nn.Module, example: Example, mode: Mode) -> list[Tensor]:
     return [each.detach() for each in pytree.tree_leaves(output) if isinstance(each, Tensor)]
 
 
-def outputs(model: nn.Module, example: Example) -> dict[Mode, list[Tensor]]:
+def outputs(model: nn.Module, example: Example) -> Outputs:
     """What the model puts out in every mode."""
     return {mode: run(model, example, mode) for mode in MODES}
 
 
-def first_difference(one: Mapping[Mode, Sequence[Tensor]], other: Mapping[Mode, Sequence[Tensor]]) -> Mode | None:
+def first_difference(
+    one: Mapping[ForwardMode, Sequence[Tensor]], other: Mapping[ForwardMode, Sequence[Tensor]]
+) -> ForwardMode | None:
     """The first mode in which outputs differ in any bit; None if they are the same in all."""
     for mode in MODES:
         pairs = zip(one[mode], other[mode], strict=True)
@@ -108,9 +113,9 @@ class Witness(nn.Module):
         return output
 
 
-def calls(model: nn.Module, names: Sequence[SlotId], example: Example) -> dict[Mode, dict[SlotId, list[Any]]]:
+def calls(model: nn.Module, names: Sequence[SlotId], example: Example) -> Calls:
     """What each named submodule puts out in every mode, call by call, in the order of the calls."""
-    found: dict[Mode, dict[SlotId, list[Any]]] = {mode: {} for mode in MODES}
+    found: dict[ForwardMode, dict[SlotId, list[Any]]] = {mode: {} for mode in MODES}
     for mode, seen in found.items():
         for name in names:
             attach(model.get_submodule(name), Witness(name, seen))

@@ -20,7 +20,7 @@ SPENT = "SELECT count(*) AS episodes, coalesce(sum(seconds), 0) AS seconds FROM 
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What came of one run. Rows are in the order of rounds, which count from 1."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
@@ -49,10 +49,10 @@ class Outcome:
         return dict(zip(self.COLUMNS, row, strict=True))
 
 
-def outcome_of(directory: RunDirectory) -> Outcome:
+def outcome_of(directory: RunDirectory) -> RunOutcome:
     """What came of a run so far."""
     trained, evaluated, spent = (_rows(directory.path, sql) for sql in (TRAINED, EVALUATED, SPENT))
-    return Outcome(str(directory.path), directory.state(), trained, evaluated, **spent[0])
+    return RunOutcome(str(directory.path), directory.state(), trained, evaluated, **spent[0])
 
 
 def _rows(run: Path, sql: str) -> tuple[dict[str, Any], ...]:
@@ -74,7 +74,7 @@ def differing_settings(configs: Mapping[str, TrainConfig]) -> dict[str, list[Any
     return {name: values for name, values in found.items() if any(value != values[0] for value in values)}
 
 
-def draw_outcomes(outcomes: Sequence[Outcome], out: Path) -> bool:
+def draw_outcomes(outcomes: Sequence[RunOutcome], out: Path) -> bool:
     """Draw the learning curves of runs over each other as a PNG; False if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure  # an extra: training does without it

@@ -36,7 +36,7 @@ class WorkerLost(Exception):
         self.while_playing = while_playing
 
 
-class Task:
+class Assignment:
     """A job in the hands of a worker, which may still have to start."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Task:
         self.worker, self.began = worker, time.monotonic()
 
 
-SomeTask = TypeVar("SomeTask", bound=Task)
+Given = TypeVar("Given", bound=Assignment)
 
 
 class Round:
@@ -87,7 +87,7 @@ class Round:
             )
 
 
-class Pool(Backend, Generic[SomeTask]):
+class Pool(Backend, Generic[Given]):
     """At most `workers` jobs at a time. A worker that dies or gives no answer within `timeout` seconds is replaced."""
 
     cure: str
@@ -106,7 +106,7 @@ class Pool(Backend, Generic[SomeTask]):
         check_weights(weights, jobs)
         this = Round(jobs, done, replaced)
         parcel = self._pack(self._parcel(weights))
-        running: dict[SomeTask, int] = {}
+        running: dict[Given, int] = {}
         try:
             while this.unfinished:
                 while this.waiting and len(running) < self.workers:
@@ -123,19 +123,19 @@ class Pool(Backend, Generic[SomeTask]):
         """Once per round: the parcel in the form in which workers take it."""
 
     @abstractmethod
-    def _submit(self, parcel: Any, job: Job) -> SomeTask:
+    def _submit(self, parcel: Any, job: Job) -> Given:
         """Hand the job to a worker."""
 
     @abstractmethod
-    def _wait(self, tasks: Sequence[SomeTask], seconds: float) -> Iterable[SomeTask]:
+    def _wait(self, tasks: Sequence[Given], seconds: float) -> Iterable[Given]:
         """The tasks that have come to an end; perhaps none, at the latest when the time is over."""
 
     @abstractmethod
-    def _answer(self, task: SomeTask) -> Answer:
+    def _answer(self, task: Given) -> Answer:
         """Of a task that has come to an end. May raise `WorkerLost`."""
 
     @abstractmethod
-    def _stop(self, tasks: Iterable[SomeTask]) -> None:
+    def _stop(self, tasks: Iterable[Given]) -> None:
         """End their workers, whatever they do."""
 
     def _parcel(self, weights: Weights | None) -> Parcel:
@@ -145,7 +145,7 @@ class Pool(Backend, Generic[SomeTask]):
         shipped = None if kept is None else pickle.dumps(kept)
         return Parcel(self._player, self._game, str(Path.cwd()), self._name, next(self._rounds), shipped)
 
-    def _collect(self, this: Round, running: dict[SomeTask, int]) -> None:
+    def _collect(self, this: Round, running: dict[Given, int]) -> None:
         """Wait for something to happen, and see to it."""
         soonest = min(self._deadline(task) for task in running)
         for task in self._wait(list(running), max(0.0, soonest - time.monotonic())):
@@ -156,13 +156,13 @@ class Pool(Backend, Generic[SomeTask]):
             silent = WorkerLost(f"{omission} within {limit:g} s", while_playing=task.began is not None)
             self._replace(this, task, running.pop(task), silent)
 
-    def _limit(self, task: SomeTask) -> tuple[float, str]:
+    def _limit(self, task: Given) -> tuple[float, str]:
         return (self.start_limit, "did not start") if task.began is None else (self.timeout, "gave no answer")
 
-    def _deadline(self, task: SomeTask) -> float:
+    def _deadline(self, task: Given) -> float:
         return (task.began or task.asked) + self._limit(task)[0]
 
-    def _take(self, this: Round, task: SomeTask, place: int) -> None:
+    def _take(self, this: Round, task: Given, place: int) -> None:
         try:
             answer = self._answer(task)
         except WorkerLost as lost:
@@ -173,7 +173,7 @@ class Pool(Backend, Generic[SomeTask]):
             raise answer.raised()
         this.finish(place, answer)
 
-    def _replace(self, this: Round, task: SomeTask, place: int, lost: WorkerLost) -> None:
+    def _replace(self, this: Round, task: Given, place: int, lost: WorkerLost) -> None:
         self._stop([task])
         this.play_again(place, task.worker, lost)
         self._never_started += task.began is None

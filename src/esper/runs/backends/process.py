@@ -13,7 +13,7 @@ from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any
 
 from esper.runs.backends.backend import MakePlayer, NoWorkers
-from esper.runs.backends.pool import Pool, Task, WorkerLost
+from esper.runs.backends.pool import Assignment, Pool, WorkerLost
 from esper.runs.backends.worker import HERE, Answer, Failure, Parcel
 from esper.runs.player import Game, Job, Player
 
@@ -25,7 +25,7 @@ PATIENCE = 5.0
 """Seconds for a process that was killed to be gone."""
 
 
-class ProcessWorker(Task):
+class ProcessWorker(Assignment):
     """One process in an executor of its own: in a shared one, a process that dies takes the others' jobs with it."""
 
     def __init__(self, context: Any) -> None:

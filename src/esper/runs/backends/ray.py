@@ -18,7 +18,7 @@ import esper
 from esper.contracts import EsperError
 from esper.environment import Split, Splits
 from esper.runs.backends.backend import MakePlayer, usable_cores
-from esper.runs.backends.pool import Pool, Task, WorkerLost
+from esper.runs.backends.pool import Assignment, Pool, WorkerLost
 from esper.runs.backends.worker import HERE, Answer, Failure, Parcel
 from esper.runs.player import Game, Job, Player
 
@@ -67,7 +67,7 @@ class Origin:
         return cls(name, versions, torch.backends.cpu.get_cpu_capability())
 
 
-class RayTask(Task):
+class RayTask(Assignment):
     """A task of ray's: its worker says who it is, then what came of the job."""
 
     def __init__(self, words: Any) -> None:
