@@ -11,7 +11,7 @@ from esper.growth.accounting import Cost, count_flops, count_parameters
 from esper.growth.attachment import Attached, attach, detach
 from esper.growth.blueprints import blueprints_for, find_blueprint
 from esper.growth.body import Body, GrowthConfig
-from esper.growth.proof import EVALUATION, Example, arguments_of, calls, first_difference, outputs, run
+from esper.growth.proof import EVALUATION, Calls, Example, arguments_of, calls, first_difference, outputs, run
 from esper.growth.slot import Site, Slot
 
 Narrowing = Sequence[str] | Mapping[SlotId, Sequence[str]] | None
@@ -112,9 +112,7 @@ def _host_cost(model: nn.Module, example: Example) -> Cost:
     return Cost(count_parameters(model.parameters()), flops // max(1, batch))
 
 
-def _checked_calls(
-    found: Mapping[ForwardMode, Mapping[SlotId, list[Any]]], names: Sequence[SlotId]
-) -> tuple[SlotId, ...]:
+def _checked_calls(found: Calls, names: Sequence[SlotId]) -> tuple[SlotId, ...]:
     """The names in the order in which they run, once each, in every mode."""
     for name in names:
         times = {mode: len(seen.get(name, ())) for mode, seen in found.items()}

@@ -32,9 +32,8 @@ class ForwardMode:
     gradients: bool
 
     def __str__(self) -> str:
-        return (
-            f"{'training' if self.training else 'evaluation'} mode {'with' if self.gradients else 'without'} gradients"
-        )
+        kind = "training" if self.training else "evaluation"
+        return f"{kind} mode {'with' if self.gradients else 'without'} gradients"
 
 
 Outputs = Mapping[ForwardMode, Sequence[Tensor]]
