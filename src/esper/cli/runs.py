@@ -118,11 +118,10 @@ def compare(argv: list[str]) -> int:
     if for_programs:
         print_json({"runs": [each.figures() for each in outcomes], "settings": settings})
     else:
-        rows = [list(each.figures().values()) for each in outcomes]
-        out.print(table_of(list(RunOutcome.COLUMNS), rows))
-        if settings:
-            title = "settings that differ"
-            out.print(table_of(("setting", *map(str, paths)), [[name, *of] for name, of in settings.items()], title))
+        figures = {name: [each.figures()[name] for each in outcomes] for name in RunOutcome.COLUMNS[1:]}
+        for title, rows in (("what came of them", figures), ("settings that differ", settings)):
+            if rows:
+                out.print(table_of(("", *map(str, paths)), [[name, *of] for name, of in rows.items()], title))
     if picture is not None:
         drawn = draw_outcomes(outcomes, picture)
         out.print(f"picture: {picture}" if drawn else 'no picture: pip install "esper-growth[demo]"')
