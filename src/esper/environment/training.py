@@ -95,7 +95,8 @@ class Trainer:
 
     def __init__(self, body: Body, task: Task, seed: int, compute: Compute, probe: Probe | None = None) -> None:
         self.body, self._probe = body, probe
-        self.optimizer = torch.optim.Adam(body.host.parameters(), lr=task.learning_rate, fused=True)
+        self._host = body.host_weights()
+        self.optimizer = torch.optim.Adam(self._host, lr=task.learning_rate, fused=True)
         body.optimise_with(self.optimizer, lr=task.seed_learning_rate)
         self._task = task
         self._seed = seed
@@ -142,14 +143,14 @@ class Trainer:
 
     def _gradients(self) -> dict[str, list[Tensor | None]]:
         seeds = {slot.id: slot.seed_parameters for slot in self.body.living()}
-        owners = {"host": self.body.host_weights(), **seeds}
+        owners = {"host": self._host, **seeds}
         return {owner: [parameter.grad for parameter in parameters] for owner, parameters in owners.items()}
 
     def _clip(self) -> Tensor:
         """Each owner's gradient is clipped by its own norm, so that one exploding seed cannot still the host."""
         for slot in self.body.living():
             nn.utils.clip_grad_norm_(slot.seed_parameters, self._task.max_gradient_norm)
-        return nn.utils.clip_grad_norm_(self.body.host_weights(), self._task.max_gradient_norm)
+        return nn.utils.clip_grad_norm_(self._host, self._task.max_gradient_norm)
 
 
 def _compiled(body: Body) -> Callable[[Tensor], Tensor]:
