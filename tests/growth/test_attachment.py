@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel
 
 import esper
 from esper.contracts import Action, AlphaSpeed, AlphaTarget, Op, Stage
-from esper.growth import Isolation
+from esper.growth import GrowthConfig, Isolation
 from esper.growth.attachment import CHILD, Attached, NotPicklable
 from esper.growth.graft import AlreadyCompiled, PassedOver
 from esper.growth.proof import BadExample, first_difference, outputs
@@ -155,3 +155,16 @@ def test_a_compiled_model_trains_its_seeds_and_a_ramp_compiles_nothing_anew(isol
 
 def _other(body):
     return AlphaTarget.HALF if body.slot("block1").alpha > 0.6 else AlphaTarget.FULL
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_a_seed_learns_on_a_frozen_host(isolation):
+    host = CONV.host().requires_grad_(False)
+    body = esper.graft(host, at=["block1"], example=CONV.inputs(), config=GrowthConfig(isolation=isolation))
+    do(body, Op.GERMINATE, "block1", blueprint="conv_light")
+    do(body, Op.ADVANCE, "block1")
+    body.train()
+    loss_of(CONV)(body(CONV.inputs())).backward()
+    body.train_isolated(loss_of(CONV), CONV.inputs())
+    assert any(parameter.grad.abs().sum() > 0 for parameter in body.slot("block1").seed_parameters)
+    assert all(parameter.grad is None for parameter in body.host_weights())

@@ -130,7 +130,8 @@ class Slot(nn.Module):
         if self.isolation is Isolation.STRAIGHT_THROUGH:
             return straight_through(h, seed(h.detach(), ahead))
         self.isolated_input = h.detach().clone()
-        return h
+        # Behind a frozen host nothing else would need a gradient, and the user's `backward()` would fail.
+        return h if h.requires_grad else h.detach().requires_grad_().clone()
 
     @contextmanager
     def set(self, **flags: bool) -> Iterator[None]:
