@@ -19,6 +19,7 @@ from esper.growth import (
 )
 from esper.growth.blending import FeatureGate, Seed
 from esper.growth.blueprints import registry
+from esper.growth.normalisation import ChannelNorm
 
 ALL = [
     each
@@ -145,3 +146,14 @@ def test_blending_operators_are_those_of_the_design():
             Style.GATED: h + a * g * d,
         }[style]
         torch.testing.assert_close(seed(h, a), expected)
+
+
+def test_a_ragged_last_batch_does_not_ruin_running_statistics():
+    norm = ChannelNorm(4)
+    norm(torch.randn(64, 4, 8, 8))
+    mean, variance = norm.running_mean.clone(), norm.running_var.clone()
+    norm(100 + torch.randn(1, 4, 8, 8))
+    assert torch.equal(norm.running_mean, mean)
+    assert torch.equal(norm.running_var, variance)
+    norm(100 + torch.randn(45, 4, 8, 8))
+    assert not torch.equal(norm.running_mean, mean), "most of a batch counts"
