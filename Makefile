@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
-demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: about 5 minutes on 2 cores
+demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: 3 minutes on 2 cores
 	rm -rf out/demo && mkdir -p out/demo
 	@echo; echo "1/3  tamiyo-small, the controller that comes with this package, grows a network:"; echo
 	$(BIN)/esper play --policy tamiyo-small --picture out/demo/grown.png
@@ -21,7 +21,7 @@ demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: about 5 
 	@echo "has not settled, and rounding, which depends on the processor, decides which network it finds."
 	@echo "Look at: out/demo/grown.png  out/demo/run/summary.png  out/demo/exam/exam.html"
 
-test: $(VENV)/.has-test ## what protects users: about 5 minutes on 2 cores
+test: $(VENV)/.has-test ## what protects users: 2 to 3 minutes on 2 cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.has-test ## soaks and repeats: kills, lost workers, a thousand episodes

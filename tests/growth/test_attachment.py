@@ -4,6 +4,7 @@ import copy
 import io
 import itertools
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 import esper
 from esper.contracts import Action, AlphaSpeed, AlphaTarget, Op, Stage
 from esper.growth import GrowthConfig, Isolation
+from esper.growth.alpha import AlphaSchedule
 from esper.growth.attachment import CHILD, Attached, NotPicklable
 from esper.growth.graft import AlreadyCompiled, PassedOver
 from esper.growth.proof import BadExample, first_difference, outputs
@@ -168,3 +170,12 @@ def test_a_seed_learns_on_a_frozen_host(isolation):
     body.train_isolated(loss_of(CONV), CONV.inputs())
     assert any(parameter.grad.abs().sum() > 0 for parameter in body.slot("block1").seed_parameters)
     assert all(parameter.grad is None for parameter in body.host_weights())
+
+
+def test_the_forward_pass_follows_the_state_however_that_is_set():
+    body, _ = grown(Stage.GERMINATED)
+    slot, x = body.slot("block1"), CONV.inputs()
+    before = body.eval()(x)
+    nn.init.ones_(slot.seed_parameters[-1])
+    slot.state = replace(slot.state, stage=Stage.HOLDING, schedule=AlphaSchedule(1.0, 1.0))
+    assert not torch.equal(body(x), before)

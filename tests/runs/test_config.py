@@ -133,7 +133,7 @@ def test_the_episodes_of_a_round_can_follow_the_workers_and_are_then_the_same_ev
 
 
 def test_lower_precision_and_compiling_reach_the_hosts_of_a_run(tmp_path):
-    """S8-amp: a seed lives its whole life in bfloat16; tests/environment tells what it learns there."""
+    """What a seed learns in lower precision is told in tests/environment."""
     config = small_config(tmp_path, precision="bfloat16", compile=True)
     env = Player(config.game()).env(config.task[0])
     assert (env.world.compute.precision, env.world.compute.compile) == ("bfloat16", True)

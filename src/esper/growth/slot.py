@@ -54,22 +54,32 @@ class Slot(nn.Module):
         super().__init__()
         self.site = site
         self.isolation = isolation
-        self.state = SlotState()
         self.seed: Seed | None = None
         self.muted = False
         self.bypassed = False
         self.shadowed = False
         self.isolated_input: Tensor | None = None
-        self._runs = self._shows = False
         self._gradient_norms: Tensor | None = None
         self._gradient_batches = 0
         self._anomalies: list[str] = []
         # It follows the host through `.to(...)`, and so tells seeds where to be born as well.
         self.register_buffer("_alpha", like.detach().new_zeros(()), persistent=False)
+        self.state = SlotState()
 
     @property
     def id(self) -> SlotId:
         return self.site.slot
+
+    @property
+    def state(self) -> SlotState:
+        return self._state
+
+    @state.setter
+    def state(self, state: SlotState) -> None:
+        """What the forward pass reads follows from the state, and from nothing else."""
+        self._state = state
+        self._runs, self._shows = RULES[state.stage].trains, self.alpha > 0.0
+        self._alpha.fill_(self.alpha)
 
     @property
     def alpha(self) -> float:
@@ -152,8 +162,6 @@ class Slot(nn.Module):
             self.isolated_input = None
             self._forget_epoch()
         self.state = state
-        self._runs, self._shows = RULES[state.stage].trains, self.alpha > 0.0
-        self._alpha.fill_(self.alpha)
 
     def _seed_for(self, plan: Plan | None, generator: torch.Generator) -> Seed | None:
         """The present seed as far as it fits `plan`; what is missing is built from the generator's next number."""
