@@ -94,7 +94,7 @@ def grown_episode(blueprint: str) -> Episode:
     plan = Schedule(tuple(ScheduledSeed(0, slot, blueprint, fossilize=False) for slot in TASK.slots))
     episode = Episode(TASK, TASK.load(None), 0, World())
     while any(slot.stage is not Stage.HOLDING for slot in episode.snapshot.slots):
-        legal = op_by_slot(episode.snapshot.slots, episode.body.config.thresholds)
+        legal = op_by_slot(episode.snapshot.slots, episode.body.thresholds)
         episode.step(plan.choose(TASK.slots, legal, episode.body.epoch))
     return episode
 
@@ -133,7 +133,7 @@ def bookkeeping_share(repeats: int) -> tuple[float, float]:
     def bookkeeping() -> None:
         snapshot = episode._snapshot(None)
         observe(snapshot)
-        masks_of(snapshot.slots, offers, episode.body.config.thresholds)
+        masks_of(snapshot.slots, offers, episode.body.thresholds)
         reward(Transition(before, snapshot, WAIT, table, table), Mode.FRUGAL, config)
         episode.governor.check(episode.body, episode.evaluation.loss, episode.evaluation.accuracy)
 

@@ -24,7 +24,7 @@ from table import write_csv
 from esper.contracts import Stage, Style, Tempo
 from esper.controller import NoGrowth, Policy, Schedule, ScheduledSeed
 from esper.environment import GrowEnv, Task, Trainer, World, find_task
-from esper.growth import GrowthConfig, Thresholds
+from esper.growth import Thresholds
 from esper.runs.exam.static import from_scratch
 from esper.runs.seeds import COMPARISON_SEEDS
 
@@ -125,12 +125,12 @@ def accuracy(trial: Trial) -> float:
 
 def arranged(task: Task, lever: Lever) -> tuple[Task, World, Policy]:
     """The task, the world and the schedule with that lever moved."""
-    growth = GrowthConfig(Thresholds(horizon=task.horizon, training_share=lever.training_share))
+    thresholds = Thresholds(horizon=task.horizon, training_share=lever.training_share)
     seeds = (
         ScheduledSeed(lever.epoch, slot, blueprint, lever.style, lever.tempo)
         for slot, blueprint in STRUCTURES[task.name]
     )
-    return replace(task, seed_learning_rate=lever.seed_learning_rate), World(growth=growth), Schedule(tuple(seeds))
+    return replace(task, seed_learning_rate=lever.seed_learning_rate), World(thresholds), Schedule(tuple(seeds))
 
 
 def played(env: GrowEnv, player: Policy, seed: int) -> GrowEnv:

@@ -3,7 +3,7 @@
 Run it with `make demo`, or `python examples/grow_digits.py --out out/demo.png`.
 
 The host is a CNN of 1x1 convolutions: it cannot see space, so without growth it stays near chance. Two seeds
-with 3x3 convolutions are germinated in its slots, trained in isolation, blended in and fossilised, through the
+with 3x3 convolutions are germinated in its slots, trained with it, held and fossilised, through the
 same gates that a controller faces. Both runs start from the same weights and see the same batches.
 """
 
@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -21,7 +20,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import esper
-from esper.contracts import Action, AlphaTarget, Op, SlotSnapshot, Stage, Tempo
+from esper.contracts import Action, Op, SlotSnapshot, Stage
 from esper.growth import ConvHost, ConvShape
 
 matplotlib.use("Agg")
@@ -31,16 +30,14 @@ from matplotlib.patches import Patch
 EPOCHS = 30
 SLOTS = ["block0", "block1", "block2"]
 SCHEDULE = {
-    1: Action(Op.GERMINATE, "block1", blueprint="conv_light", tempo=Tempo.FAST, alpha_target=AlphaTarget.FULL),
+    1: Action(Op.GERMINATE, "block1", blueprint="conv_light"),
     2: Action(Op.ADVANCE, "block1"),  # into TRAINING
-    3: Action(Op.GERMINATE, "block2", blueprint="conv_light", tempo=Tempo.FAST, alpha_target=AlphaTarget.FULL),
-    4: Action(Op.ADVANCE, "block1"),  # into BLENDING
+    3: Action(Op.GERMINATE, "block2", blueprint="conv_light"),
+    4: Action(Op.ADVANCE, "block1"),  # into HOLDING
     5: Action(Op.ADVANCE, "block2"),
     7: Action(Op.ADVANCE, "block2"),
-    8: Action(Op.ADVANCE, "block1"),  # into HOLDING
-    11: Action(Op.ADVANCE, "block2"),
-    12: Action(Op.FOSSILIZE, "block1"),
-    15: Action(Op.FOSSILIZE, "block2"),
+    8: Action(Op.FOSSILIZE, "block1"),
+    11: Action(Op.FOSSILIZE, "block2"),
 }
 """What is done in which epoch; in all others the schedule waits."""
 
@@ -94,13 +91,11 @@ def run(data: Digits, schedule: dict[int, Action], seed: int) -> Iterator[Record
 
 
 def train_epoch(body: esper.Body, optimizer: torch.optim.Optimizer, data: Digits, order: torch.Generator) -> None:
-    """The ordinary loop, and two lines for the seeds: those still in isolation learn, and all gradients are noted."""
+    """The ordinary loop, and one line for the seeds: their gradients are noted."""
     body.train()
     for batch in torch.randperm(len(data.train_x), generator=order).split(64):
-        x, loss_of = data.train_x[batch], partial(nn.functional.cross_entropy, target=data.train_y[batch])
         optimizer.zero_grad()
-        loss_of(body(x)).backward()
-        body.train_isolated(loss_of, x)
+        nn.functional.cross_entropy(body(data.train_x[batch]), data.train_y[batch]).backward()
         body.record_gradients()
         optimizer.step()
 

@@ -18,7 +18,7 @@ from tests.controller.playing import Turn, play
 from tests.environment.worlds import POINTWISE
 
 CODEC = ActionCodec(("block0", "block1", "block2"), ("norm", "conv_light", "conv_heavy"))
-LIFE = [Op.GERMINATE, Op.ADVANCE, Op.ADVANCE, Op.ADVANCE, Op.FOSSILIZE]
+LIFE = [Op.GERMINATE, Op.ADVANCE, Op.ADVANCE, Op.FOSSILIZE]
 
 
 @pytest.fixture(scope="module")

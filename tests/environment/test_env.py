@@ -230,10 +230,18 @@ def possible_states() -> list[SlotState]:
     measures = itertools.product((None, 0.1, float("nan"), 0.0), (None, 0.3, -0.1), ((), ("spike",)))
     for stage, age, (norm, contribution, anomalies) in itertools.product(Stage, (0, 1, 2, 30), list(measures)):
         rule = RULES[stage]
-        for schedule in SCHEDULES if rule.blends else [AlphaSchedule()]:
+        for schedule in SCHEDULES if rule.holds_seed else [AlphaSchedule()]:
             try:
                 states.append(
-                    SlotState(stage, age, PLAN if rule.holds_seed else None, schedule, norm, contribution, anomalies)
+                    SlotState(
+                        stage,
+                        age,
+                        PLAN if rule.holds_seed else None,
+                        schedule,
+                        gradient_norm=norm,
+                        contribution=contribution,
+                        anomalies=anomalies,
+                    )
                 )
             except IllegalTransition:  # a state that cannot be
                 continue
@@ -250,7 +258,7 @@ def test_masks_and_execution_agree_over_stages_ages_and_alpha_modes():
     for state in possible_states():
         for op in Op:
             slot.become(state, generator)
-            mask = masks_of(body.snapshots(), offers, body.config.thresholds)
+            mask = masks_of(body.snapshots(), offers, body.thresholds)
             before = slot.state
             executed = bool(body.execute(Action(op, "layer0", blueprint="mlp", alpha_curve=AlphaCurve.COSINE)))
             assert executed == bool(mask["op_slot"][op, 0]), (op, state)

@@ -65,7 +65,8 @@ def cycler(env: GrowEnv) -> Action:
     stage = env.episode.snapshot.slots[2].stage
     if stage is Stage.DORMANT:
         return Action(Op.GERMINATE, "layer1", blueprint="ransom")
-    return Action(Op.PRUNE, "layer1") if stage in (Stage.GERMINATED, Stage.TRAINING) else WAIT
+    pruning = Action(Op.PRUNE, "layer1", alpha_speed=AlphaSpeed.INSTANT)
+    return pruning if stage in (Stage.GERMINATED, Stage.TRAINING) else WAIT
 
 
 def turntabler(env: GrowEnv) -> Action:

@@ -13,7 +13,7 @@ from esper.contracts import WAIT, Action, Kind, Style
 from esper.controller import Schedule, ScheduledSeed
 from esper.environment import GrowEnv, Split, Splits, Task, World, find_task
 from esper.environment.masks import op_by_slot
-from esper.growth import GrowthConfig, Thresholds, blueprint
+from esper.growth import Thresholds, blueprint
 from esper.growth.hosts import DenseHost
 
 Player = Callable[[GrowEnv], Action]
@@ -76,7 +76,7 @@ CLUSTERS: Task = replace(
     batch_size=16,
 )
 """A host that needs no seed: alone it learns everything."""
-LOOSE = World(GrowthConfig(Thresholds(CLUSTERS.horizon, training_share=0.0, holding_share=0.0, min_contribution=-1.0)))
+LOOSE = World(Thresholds(CLUSTERS.horizon, training_share=0.0, holding_share=0.0, min_contribution=-1.0))
 """Gates that let everything pass as soon as it can."""
 
 
@@ -104,7 +104,7 @@ def grower(*plan: tuple[str, str], keep: bool = True, style: Style = Style.LINEA
 
     def play(env: GrowEnv) -> Action:
         slots, body = env.episode.snapshot.slots, env.episode.body
-        return schedule.choose([slot.slot for slot in slots], op_by_slot(slots, body.config.thresholds), body.epoch)
+        return schedule.choose([slot.slot for slot in slots], op_by_slot(slots, body.thresholds), body.epoch)
 
     return play
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 import esper
-from esper.contracts import RULES, Action, AlphaSpeed, Op, Sink, Stage, Style
-from esper.growth import Body, ConvHost, ConvShape, DenseHost, GrowthConfig, Isolation, Thresholds
+from esper.contracts import RULES, Action, AlphaSpeed, AlphaTarget, Op, Sink, Stage, Style
+from esper.growth import Body, ConvHost, ConvShape, DenseHost, Thresholds
 from esper.growth.attachment import CHILD
 
 CLASSES = 5
-CONFIG = GrowthConfig(Thresholds(horizon=10))
+THRESHOLDS = Thresholds(horizon=10)
 
 
 class Residual(nn.Module):
@@ -72,9 +72,8 @@ class Case:
             torch.manual_seed(7)
             return self.build()
 
-    def body(self, isolation: Isolation = Isolation.STRAIGHT_THROUGH, sink: Sink | None = None) -> Body:
-        config = GrowthConfig(CONFIG.thresholds, isolation)
-        return esper.graft(self.host(), at=list(self.at), example=self.inputs(2), config=config, sink=sink)
+    def body(self, sink: Sink | None = None) -> Body:
+        return esper.graft(self.host(), at=list(self.at), example=self.inputs(2), thresholds=THRESHOLDS, sink=sink)
 
     def inputs(self, n: int = 4) -> Tensor:
         return torch.randn(n, *self.shape, generator=torch.Generator().manual_seed(3))
@@ -142,7 +141,6 @@ def train_epoch(case: Case, body: Body, optimizer: torch.optim.Optimizer) -> Non
     body.train()
     optimizer.zero_grad()
     loss_of(case)(body(case.inputs())).backward()
-    body.train_isolated(loss_of(case), case.inputs())
     body.record_gradients()
     optimizer.step()
     for slot in body.blended():
@@ -168,9 +166,11 @@ def grow(
     if stage is Stage.DORMANT:
         return
     if body.slot(slot).state.stage is Stage.DORMANT:
-        do(body, Op.GERMINATE, slot, blueprint=blueprint or case.blueprint, style=style)
+        # A target below full strength, where the way in leads through BLENDING.
+        target = AlphaTarget.HALF if stage is Stage.BLENDING else AlphaTarget.FULL
+        do(body, Op.GERMINATE, slot, blueprint=blueprint or case.blueprint, style=style, alpha_target=target)
     if RULES[stage].cools:
-        do(body, Op.PRUNE, slot)
+        do(body, Op.PRUNE, slot, alpha_speed=AlphaSpeed.INSTANT)
         while body.slot(slot).state.stage is not stage:
             body.tick()
         return
@@ -182,7 +182,7 @@ def grow(
             train_epoch(case, body, optimizer)
         assert body.epoch < 50
     if stage is Stage.BLENDING:
-        train_epoch(case, body, optimizer)  # alpha is on its way, above 0
+        train_epoch(case, body, optimizer)  # alpha is on its way
 
 
 def life(
@@ -195,6 +195,7 @@ def life(
         yield stage
         while body.slot(slot).state.stage is stage:
             body.tick()
+    do(body, Op.GERMINATE, slot, blueprint=case.blueprint, style=style, alpha_target=AlphaTarget.HALF)
     for stage in (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED):
         grow(case, body, optimizer, slot, stage, style)
         yield stage

@@ -81,8 +81,8 @@ def check_invariants(case, body: Body, optimizer: torch.optim.Optimizer, host_ke
         rule = RULES[snapshot.stage]
         assert (slot.seed is not None) == rule.holds_seed == (snapshot.blueprint is not None)
         assert 0.0 <= snapshot.alpha <= 1.0
-        assert rule.blends or snapshot.alpha == 0.0
-        assert snapshot.alpha > 0.0 or snapshot.contribution is None
+        assert rule.holds_seed == (snapshot.alpha > 0.0)
+        assert rule.holds_seed or snapshot.contribution is None
         if snapshot.stage in (Stage.HOLDING, Stage.FOSSILIZED):
             assert snapshot.alpha_mode is AlphaMode.STILL
             assert snapshot.alpha == snapshot.alpha_target > 0.0
@@ -158,8 +158,7 @@ def test_events_tell_the_story_with_reasons():
     assert [(event.before.name, event.after.name) for event in changes] == [
         ("DORMANT", "GERMINATED"),
         ("GERMINATED", "TRAINING"),
-        ("TRAINING", "BLENDING"),
-        ("BLENDING", "HOLDING"),
+        ("TRAINING", "HOLDING"),
         ("HOLDING", "FOSSILIZED"),
     ]
     assert any("contribution 0.5 is at least" in reason for reason in changes[-1].reasons)
@@ -169,11 +168,10 @@ def test_events_tell_the_story_with_reasons():
     assert all(event.reasons for event in refused)
 
 
-def test_contribution_at_alpha_zero_is_not_measured():
-    """R4-M18."""
+def test_contribution_without_a_seed_is_not_measured():
+    """R4-M18: at alpha 0, which is the alpha of an empty slot."""
     body = CONV.body()
-    grow(CONV, body, optimiser_of(body), "block1", Stage.TRAINING)
-    with pytest.raises(NotMeasurable, match="alpha 0"):
+    with pytest.raises(NotMeasurable, match="'block1' holds no seed"):
         body.record_contribution("block1", 0.0)
     body.record_contribution("block1", None)
     assert body.slot("block1").snapshot().contribution is None

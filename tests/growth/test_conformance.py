@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from esper.contracts import RULES, Action, AlphaTarget, Op, Stage, Style
-from esper.growth import Body, Isolation, count_flops, count_parameters, plant
-from esper.growth.attachment import CHILD
+from esper.contracts import RULES, Action, AlphaSpeed, AlphaTarget, Op, Stage, Style
+from esper.growth import Body, count_flops, count_parameters, plant
 from tests.growth.cases import (
     CASES,
     CLASSES,
@@ -24,7 +23,6 @@ from tests.growth.cases import (
     grow,
     life,
     logits,
-    loss_of,
     optimiser_of,
     own_keys,
     same,
@@ -33,14 +31,13 @@ from tests.growth.cases import (
 
 every_host = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 own_groups = pytest.mark.parametrize("options", [{}, {"lr": 1e-3}], ids=["joined", "own-groups"])
-both_ways = pytest.mark.parametrize("isolation", Isolation, ids=lambda isolation: isolation.value)
 
 
 @every_host
-def test_silent_slot_is_bit_identical_to_the_host_in_output_and_gradient(case: Case):
+def test_empty_slot_is_bit_identical_to_the_host_in_output_and_gradient(case: Case):
     plain, body = case.host(), case.body()
     silent = itertools.takewhile(
-        lambda stage: stage is not Stage.TRAINING, life(case, body, optimiser_of(body), case.at[0])
+        lambda stage: stage is not Stage.GERMINATED, life(case, body, optimiser_of(body), case.at[0])
     )
     for stage in silent:
         assert own_keys(body.host) == list(plain.state_dict()), stage
@@ -49,58 +46,34 @@ def test_silent_slot_is_bit_identical_to_the_host_in_output_and_gradient(case: C
 
 
 @every_host
-@both_ways
-def test_isolated_seed_learns_while_output_and_host_gradients_are_the_hosts(case: Case, isolation):
-    plain, body = case.host(), case.body(isolation)
+@pytest.mark.parametrize("style", Style, ids=lambda style: style.name)
+def test_newborn_seed_joins_at_full_strength_without_a_jump_and_learns(case: Case, style):
+    """Pitfalls P-dead-seed, P-no-feedback: it sees its own effect, because it is part of the network."""
+    plain, body = case.host(), case.body()
     for slot in case.at:
-        grow(case, body, optimiser_of(body), slot, Stage.TRAINING)
-    assert same(gradients(case, body), gradients(case, plain))
-    body.train_isolated(loss_of(case), case.inputs())
-    own = [buffer for name, buffer in body.host.named_buffers() if CHILD not in name]
-    assert same(own, list(plain.buffers()))
-    for slot in case.at:
-        assert any(p.grad is not None and p.grad.abs().max() > 0 for p in body.slot(slot).seed_parameters), slot
+        grow(case, body, optimiser_of(body), slot, Stage.GERMINATED, style)
+        assert body.slot(slot).alpha == 1.0
     assert torch.equal(logits(body.eval()(case.inputs())), logits(plain.eval()(case.inputs())))
+    before = [[parameter.clone() for parameter in body.slot(slot).seed_parameters] for slot in case.at]
+    train_epoch(case, body, optimiser_of(body))
+    for slot, old in zip(case.at, before, strict=True):
+        assert not same(old, list(body.slot(slot).seed_parameters)), slot
+        assert body.slot(slot).state.gradient_norm > 0, slot
 
 
 @every_host
-def test_shadow_pass_gives_the_gradient_of_the_blended_network(case: Case):
-    """Pitfall P-no-feedback: a second way of isolation, which sees its own effect.
-
-    Both ways of running the shadow pass, from the middle and from the start, agree with a plain reference."""
-    body = case.body(Isolation.SHADOW)
-    for slot in case.at[:2]:
-        grow(case, body, optimiser_of(body), slot, Stage.TRAINING)
-    slot = body.slot(case.at[0])
-    for parameter in slot.seed_parameters:
-        nn.init.normal_(parameter, std=0.1)
-    gradients(case, body)
-    random_state = torch.get_rng_state()
-    body.train_isolated(loss_of(case), case.inputs())
-    assert torch.equal(torch.get_rng_state(), random_state)
-    found = [parameter.grad.clone() for parameter in slot.seed_parameters]
-    with slot.set(shadowed=True):
-        expected = torch.autograd.grad(loss_of(case)(body(case.inputs())), slot.seed_parameters)
-    for left, right in zip(found, expected, strict=True):
-        torch.testing.assert_close(left, right)
-
-
-@every_host
-@both_ways
-def test_nan_seed_at_alpha_zero_is_harmless(case: Case, isolation):
-    """Pitfall P-alpha-zero: 0 times NaN is NaN, so alpha 0 is short-circuited."""
-    plain, body = case.host(), case.body(isolation)
-    grow(case, body, optimiser_of(body), case.at[0], Stage.TRAINING)
+def test_nan_seed_that_is_left_out_is_harmless(case: Case):
+    """Pitfall P-alpha-zero: 0 times NaN is NaN, so what is left out is not computed."""
+    plain, body = case.host(), case.body()
+    grow(case, body, optimiser_of(body), case.at[0], Stage.GERMINATED)
     for parameter in body.slot(case.at[0]).seed_parameters:
         nn.init.constant_(parameter, float("nan"))
-    assert same(gradients(case, body), gradients(case, plain))
-    body.train_isolated(loss_of(case), case.inputs())
-    body.record_gradients()
-    assert torch.equal(logits(body.eval()(case.inputs())), logits(plain.eval()(case.inputs())))
-    body.tick()
-    body.tick()
-    refused = body.execute(Action(Op.ADVANCE, case.at[0]))
-    assert not refused
+    expected = logits(plain.eval()(case.inputs()))
+    with body.eval().only(()):
+        assert torch.equal(logits(body(case.inputs())), expected)
+    assert torch.equal(logits(body.coalition_outputs([()], case.inputs())[frozenset()]), expected)
+    assert body.execute(Action(Op.PRUNE, case.at[0], alpha_speed=AlphaSpeed.INSTANT))
+    assert torch.equal(logits(body(case.inputs())), expected)
 
 
 @every_host
@@ -233,14 +206,15 @@ def test_optimiser_has_exactly_the_live_parameters_and_momentum_of_what_stays(ca
     momentum = {p: optimizer.state[p]["exp_avg"].clone() for p in body.parameters()}
     do(body, Op.GERMINATE, second, blueprint=case.blueprint)
     check()
-    do(body, Op.SET_ALPHA_TARGET, first, style=Style.GATED, alpha_target=AlphaTarget.HALF, alpha_speed=0)
-    check()
-    assert body.slot(first).seed.gate is not None, "a gate born late is optimised too"
     do(body, Op.PRUNE, second)
     check()
     assert all(torch.equal(optimizer.state[p]["exp_avg"], value) for p, value in momentum.items())
+    do(body, Op.SET_ALPHA_TARGET, first, style=Style.GATED, alpha_target=AlphaTarget.HALF, alpha_speed=0)
+    while body.slot(first).seed.gate is None:
+        train_epoch(case, body, optimizer)
+        check()
     train_epoch(case, body, optimizer)
-    gate = body.slot(first).seed.gate
+    gate = body.slot(first).seed.gate  # born late, and optimised too
     assert all(p in optimizer.state for p in gate.parameters())
     do(body, Op.PRUNE, first, **PRUNE_SLOWLY)
     while body.slot(first).seed is not None:

@@ -1,10 +1,11 @@
 """All pairs of stages through the pure state machine."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
-from esper.contracts import RULES, AlphaCurve, AlphaSpeed, AlphaTarget, Stage, Style, Tempo
+from esper.contracts import RULES, AlphaCurve, AlphaMode, AlphaSpeed, AlphaTarget, Stage, Style, Tempo
 from esper.growth import AlphaSchedule, IllegalTransition, Thresholds
 from esper.growth.lifecycle import Plan, SlotState
 
@@ -14,7 +15,7 @@ PLAN = Plan("norm", Style.LINEAR_ADD, Tempo.FAST, AlphaTarget.FULL)
 
 def state_in(stage: Stage) -> SlotState:
     rule = RULES[stage]
-    schedule = AlphaSchedule(target=1.0) if rule.blends else AlphaSchedule()
+    schedule = AlphaSchedule(target=1.0) if rule.holds_seed else AlphaSchedule()
     return SlotState(stage, plan=PLAN if rule.holds_seed else None, schedule=schedule)
 
 
@@ -23,6 +24,7 @@ OPERATIONS = {
     "advanced": SlotState.advanced,
     "lowered": lambda state: state.retargeted(AlphaTarget.HALF, 3, AlphaCurve.LINEAR, Style.LINEAR_ADD),
     "pruned": lambda state: state.pruned(0, AlphaCurve.LINEAR),
+    "faded": lambda state: state.pruned(3, AlphaCurve.LINEAR),
     "fossilized": SlotState.fossilized,
 }
 
@@ -52,9 +54,44 @@ def test_pruning_at_alpha_above_zero_ramps_down_and_then_removes():
     assert state == SlotState(Stage.PRUNED)
 
 
-@pytest.mark.parametrize("stage", [Stage.GERMINATED, Stage.TRAINING])
-def test_pruning_at_alpha_zero_removes_at_once(stage):
-    assert state_in(stage).pruned(AlphaSpeed.SLOW, AlphaCurve.LINEAR) == SlotState(Stage.PRUNED)
+@pytest.mark.parametrize("stage", [Stage.GERMINATED, Stage.TRAINING, Stage.HOLDING])
+def test_pruning_without_ticks_removes_at_once(stage):
+    assert state_in(stage).pruned(AlphaSpeed.INSTANT, AlphaCurve.LINEAR) == SlotState(Stage.PRUNED)
+
+
+@pytest.mark.parametrize("target", AlphaTarget)
+def test_a_newborn_is_at_full_strength_until_it_has_trained(target):
+    state = SlotState().germinated(replace(PLAN, alpha_target=target))
+    assert (state.schedule.alpha, state.alpha_target) == (1.0, target)
+    state = state.advanced().ticked(THRESHOLDS).advanced()
+    assert state.stage is (Stage.HOLDING if target is AlphaTarget.FULL else Stage.BLENDING)
+    for _ in range(PLAN.tempo):
+        state = state.ticked(THRESHOLDS)
+    assert state.schedule.alpha == state.alpha_target == target
+
+
+@pytest.mark.parametrize("speed", AlphaSpeed)
+def test_another_operator_is_taken_on_at_alpha_zero_and_ramps_up_from_there(speed):
+    state = state_in(Stage.HOLDING).retargeted(AlphaTarget.MOST, speed, AlphaCurve.LINEAR, Style.GATED)
+    path = [(state.plan.style, state.schedule.alpha)]
+    while state.schedule.mode is not AlphaMode.STILL:
+        assert state.alpha_target == AlphaTarget.MOST, "it is not on its way out"
+        state = state.ticked(THRESHOLDS)
+        path.append((state.plan.style, state.schedule.alpha))
+    ticks = max(speed, AlphaSpeed.FAST)
+    assert [style for style, _ in path] == [PLAN.style] * ticks + [Style.GATED] * ticks
+    steps = [abs(after - before) for (_, before), (_, after) in itertools.pairwise(path)]
+    assert max(steps) <= 1.0 / ticks + 1e-9
+    assert state.advanced().stage is Stage.HOLDING
+
+
+def test_pruning_a_seed_that_changes_its_operator_removes_it():
+    state = state_in(Stage.HOLDING).retargeted(AlphaTarget.FULL, 3, AlphaCurve.LINEAR, Style.GATED).ticked(THRESHOLDS)
+    state = state.pruned(AlphaSpeed.FAST, AlphaCurve.LINEAR)
+    assert state.alpha_target == 0.0
+    while state.stage is Stage.BLENDING:
+        state = state.ticked(THRESHOLDS)
+    assert state == SlotState(Stage.PRUNED)
 
 
 def test_an_emptied_slot_cools_down_by_the_clock_alone():
@@ -100,10 +137,12 @@ def test_a_fossil_keeps_the_alpha_it_was_held_at():
 IMPOSSIBLE = [
     {"stage": Stage.DORMANT, "plan": PLAN},
     {"stage": Stage.TRAINING},
-    {"stage": Stage.TRAINING, "plan": PLAN, "schedule": AlphaSchedule(target=1.0)},
+    {"stage": Stage.TRAINING, "plan": PLAN},
+    {"stage": Stage.TRAINING, "plan": PLAN, "schedule": AlphaSchedule(1.0, 0.5, 3)},
     {"stage": Stage.HOLDING, "plan": PLAN},
     {"stage": Stage.FOSSILIZED, "plan": PLAN, "schedule": AlphaSchedule(0.0, 1.0, 3, elapsed=1)},
-    {"stage": Stage.BLENDING, "plan": PLAN, "contribution": 0.1},
+    {"stage": Stage.HOLDING, "plan": PLAN, "schedule": AlphaSchedule(target=1.0), "next_style": Style.GATED},
+    {"stage": Stage.DORMANT, "contribution": 0.1},
 ]
 
 

@@ -81,7 +81,7 @@ def configs(draw):
 @st.composite
 def slots(draw, name):
     stage = draw(st.sampled_from(Stage))
-    alpha = draw(st.just(0.0) | st.floats(0.0, 1.0) | st.just(math.nan)) if RULES[stage].blends else 0.0
+    alpha = draw(st.just(0.0) | st.floats(0.0, 1.0) | st.just(math.nan)) if RULES[stage].holds_seed else 0.0
     return slot(
         name,
         stage,

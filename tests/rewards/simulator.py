@@ -26,7 +26,7 @@ from esper.rewards import Ending, Mode, RewardConfig, Transition, Twin, contribu
 
 OUTCOMES = 10
 HOST_PARAMETERS = 230
-BLUEPRINTS = ("helpful", "useless", "harmful", "ransom")
+BLUEPRINTS = ("helpful", "useless", "harmful", "ransom", "moderate")
 SLOTS = ("a", "b", "c")
 
 
@@ -42,7 +42,10 @@ EFFECTS = {
     "useless": Effect(),
     "harmful": Effect(gain=-0.05),
     "ransom": Effect(dependence=0.12),
+    "moderate": Effect(gain=0.15),
 }
+TARGET_OF = {"moderate": AlphaTarget.HALF}
+"""Where a seed is to be blended to; others stay at full strength."""
 
 Player = Callable[[Snapshot], Action]
 Table = dict[frozenset[str], float]
@@ -136,7 +139,7 @@ class Episode:
             age=state.age,
             blueprint=plan.blueprint if plan else None,
             alpha=state.schedule.alpha,
-            alpha_target=state.schedule.target,
+            alpha_target=state.alpha_target,
             alpha_mode=state.schedule.mode,
             parameters=EFFECTS[plan.blueprint].parameters if plan else 0,
             gradient_norm=1.0 if plan else None,
@@ -232,7 +235,7 @@ def grower(
 
 
 def _onwards(slot: SlotSnapshot, blueprint: str, keep: bool, hold: int) -> Iterator[Action]:
-    yield Action(Op.GERMINATE, slot.slot, blueprint=blueprint)
+    yield Action(Op.GERMINATE, slot.slot, blueprint=blueprint, alpha_target=TARGET_OF.get(blueprint, AlphaTarget.FULL))
     yield Action(Op.ADVANCE, slot.slot)
     if keep and slot.age >= hold:
         yield Action(Op.FOSSILIZE, slot.slot)

@@ -44,7 +44,7 @@ SCRIPTS = {
     "ransom": (grower("ransom"), World()),
     "cycle newborn": (cycler("useless"), World()),
     "cycle training": (cycler("helpful", Stage.TRAINING), World()),
-    "cycle blending": (cycler("helpful", Stage.BLENDING, AlphaSpeed.FAST), World()),
+    "cycle blending": (cycler("moderate", Stage.BLENDING, AlphaSpeed.FAST), World()),
     "cycle holding": (cycler("helpful", Stage.HOLDING), World(horizon=40)),
     "turntable": (turntable("helpful"), World()),
     "everything at once": (everything_at_once("useless"), World()),

@@ -57,7 +57,7 @@ class AlphaCurve(Enum):
 
 
 class Style(Enum):
-    """How a seed is blended: the operator, and the curve of its first ramp."""
+    """How a seed is blended: the operator, and the curve of its way to its first alpha target."""
 
     LINEAR_ADD = (Operator.ADD, AlphaCurve.LINEAR)
     LINEAR_MULTIPLY = (Operator.MULTIPLY, AlphaCurve.LINEAR)
@@ -74,7 +74,7 @@ class Style(Enum):
 
 
 class Tempo(IntEnum):
-    """Epochs over which a seed's first blend takes place."""
+    """Epochs that a seed takes from the full strength of its youth to its alpha target."""
 
     FAST = 3
     MEDIUM = 5

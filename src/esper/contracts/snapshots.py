@@ -27,8 +27,8 @@ class SlotSnapshot:
 
     `position` is the slot's place in the forward pass, from 0; `blueprints` are those that may germinate here.
     `age` counts epochs in the present stage. `gradient_norm` is the mean over the last epoch's batches.
-    `contribution` is the evaluation accuracy (a fraction) that the network loses without this seed; it does not
-    exist at alpha 0, where taking the seed away cannot change anything.
+    `contribution` is the evaluation accuracy (a fraction) that the network loses without this seed. `alpha_target` is
+    where the seed is to end, which a newborn at full strength is on its way to only when it blends.
     """
 
     slot: SlotId

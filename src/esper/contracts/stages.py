@@ -22,32 +22,27 @@ class Stage(StrEnum):
 class Rule:
     """What one stage allows.
 
-    `holds_seed`: a seed is present, so it counts as parameters and belongs to the optimiser.
-    `trains`: the seed is computed and gets gradients.
-    `blends`: the seed may change the network's output (its alpha may exceed 0).
+    `holds_seed`: a seed is present. It runs at an alpha above 0, learns, counts as parameters and belongs to the
+    optimiser.
     `cools`: the slot is empty and moves on by the clock alone.
     """
 
     may_become: frozenset[Stage]
     holds_seed: bool = False
-    trains: bool = False
-    blends: bool = False
     cools: bool = False
 
 
-def _rule(
-    *may_become: Stage, holds_seed: bool = False, trains: bool = False, blends: bool = False, cools: bool = False
-) -> Rule:
-    return Rule(frozenset(may_become), holds_seed, trains, blends, cools)
+def _rule(*may_become: Stage, holds_seed: bool = False, cools: bool = False) -> Rule:
+    return Rule(frozenset(may_become), holds_seed, cools)
 
 
 RULES: dict[Stage, Rule] = {
     Stage.DORMANT: _rule(Stage.GERMINATED),
-    Stage.GERMINATED: _rule(Stage.TRAINING, Stage.PRUNED, holds_seed=True),
-    Stage.TRAINING: _rule(Stage.BLENDING, Stage.PRUNED, holds_seed=True, trains=True),
-    Stage.BLENDING: _rule(Stage.HOLDING, Stage.PRUNED, holds_seed=True, trains=True, blends=True),
-    Stage.HOLDING: _rule(Stage.BLENDING, Stage.FOSSILIZED, Stage.PRUNED, holds_seed=True, trains=True, blends=True),
-    Stage.FOSSILIZED: _rule(holds_seed=True, trains=True, blends=True),
+    Stage.GERMINATED: _rule(Stage.TRAINING, Stage.BLENDING, Stage.PRUNED, holds_seed=True),
+    Stage.TRAINING: _rule(Stage.BLENDING, Stage.HOLDING, Stage.PRUNED, holds_seed=True),
+    Stage.BLENDING: _rule(Stage.HOLDING, Stage.PRUNED, holds_seed=True),
+    Stage.HOLDING: _rule(Stage.BLENDING, Stage.FOSSILIZED, Stage.PRUNED, holds_seed=True),
+    Stage.FOSSILIZED: _rule(holds_seed=True),
     Stage.PRUNED: _rule(Stage.EMBARGOED, cools=True),
     Stage.EMBARGOED: _rule(Stage.RESETTING, cools=True),
     Stage.RESETTING: _rule(Stage.DORMANT, cools=True),
@@ -58,7 +53,7 @@ ADVANCES_TO: dict[Stage, Stage] = {
     Stage.TRAINING: Stage.BLENDING,
     Stage.BLENDING: Stage.HOLDING,
 }
-"""Where the op ADVANCE leads."""
+"""Where the op ADVANCE leads. A seed that need not be blended, because its alpha is on target, goes on to HOLDING."""
 
 
 class Gate(Enum):

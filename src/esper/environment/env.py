@@ -62,7 +62,7 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
             splits = self.task.load(None if data_dir is None else Path(data_dir))
         self.splits = splits.to(torch.device(self.world.compute.device))
         probe = Episode(self.task, self.splits, 0, self.world)
-        self._thresholds = self.world.growth_for(self.task).thresholds
+        self._thresholds = self.world.thresholds_for(self.task)
         offers = offers_of(probe.snapshot.slots)
         self.codec = ActionCodec(self.task.slots, tuple(offer.name for offer in offers))
         self._offers = describe_offers(probe.snapshot, offers)

@@ -14,19 +14,19 @@ from esper.environment.governor import Governor, GovernorConfig
 from esper.environment.randomness import TURN, global_draws_from, stream
 from esper.environment.tasks import Task
 from esper.environment.training import Compute, EpochMeasures, Probe, Trainer
-from esper.growth import GrowthConfig, Thresholds, graft
+from esper.growth import Thresholds, graft
 
 
 @dataclass(frozen=True)
 class World:
     """What episodes of a task have in common besides the task: gates, governor, arithmetic."""
 
-    growth: GrowthConfig | None = None
+    thresholds: Thresholds | None = None
     governor: GovernorConfig = field(default_factory=GovernorConfig)
     compute: Compute = field(default_factory=Compute)
 
-    def growth_for(self, task: Task) -> GrowthConfig:
-        return self.growth or GrowthConfig(Thresholds(horizon=task.horizon))
+    def thresholds_for(self, task: Task) -> Thresholds:
+        return self.thresholds or Thresholds(horizon=task.horizon)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Episode:
                 at=task.slots,
                 example=self.train.x[:2],
                 blueprints=task.blueprints,
-                config=world.growth_for(task),
+                thresholds=world.thresholds_for(task),
                 generator=stream(seed, "seeds"),
                 sink=sink or NullSink(),
             )

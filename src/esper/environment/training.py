@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -112,13 +111,10 @@ class Trainer:
         self._set_rates()
         with global_draws_from(self._seed, "noise", self.body.epoch):
             for x, y in self._batches(split):
-                loss_of = partial(nn.functional.cross_entropy, target=y)
                 self.optimizer.zero_grad()
                 with self._compute.autocast():
-                    loss = loss_of(self._forward(x))
+                    loss = nn.functional.cross_entropy(self._forward(x), y)
                 loss.backward()
-                with self._compute.autocast():
-                    self.body.train_isolated(loss_of, x)
                 self.body.record_gradients()
                 if self._probe is not None:
                     self._probe(self._gradients())

@@ -11,7 +11,7 @@ from esper.growth.blueprints import (
     find_blueprint,
     last_zero,
 )
-from esper.growth.body import Body, GrowthConfig, NotMeasurable, UnknownSlot
+from esper.growth.body import Body, NotMeasurable, UnknownSlot
 from esper.growth.coalitions import Coalition, UnknownCoalition, evaluating
 from esper.growth.gates import InvalidThresholds, Thresholds, judge
 from esper.growth.graft import AlreadyGrafted, NotFeatures, SharedModule, UnknownModule, graft
@@ -19,4 +19,4 @@ from esper.growth.harvest import Fossil, Grown, plant
 from esper.growth.hosts import ConvHost, ConvShape, DenseHost
 from esper.growth.lifecycle import IllegalTransition
 from esper.growth.persistence import InvalidCheckpoint
-from esper.growth.slot import Isolation, Slot
+from esper.growth.slot import Slot

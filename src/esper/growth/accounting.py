@@ -84,8 +84,8 @@ class Cost:
 class Costs:
     """What each part costs in the present stage.
 
-    `seeds` has every seed that is present, whether it runs or not. `live` is the network as it is evaluated
-    now: all parameters that are there, operations only of what runs. `kept` is what `harvest()` would return.
+    `seeds` has every seed that is present. `live` is the network as it is evaluated now, `kept` what `harvest()` would
+    return.
     """
 
     host: Cost
@@ -99,7 +99,7 @@ def costs_of(host: Cost, slots: Iterable[Slot]) -> Costs:
     present = [(slot, seed_cost(slot)) for slot in slots if slot.seed is not None]
     live = kept = host
     for slot, cost in present:
-        live += Cost(cost.parameters, cost.flops if slot.alpha > 0.0 else 0)
+        live += cost
         if not RULES[slot.state.stage].may_become:
             kept += cost
     return Costs(host, {slot.id: cost for slot, cost in present}, live, kept)
@@ -112,4 +112,4 @@ def seed_cost(slot: Slot) -> Cost:
         return Cost(0, 0)
     features = torch.zeros(1, *slot.site.shape, device=slot._alpha.device, dtype=slot._alpha.dtype)
     with evaluating(seed):
-        return Cost(count_parameters(seed.parameters()), count_flops(seed, features, slot.alpha or 1.0))
+        return Cost(count_parameters(seed.parameters()), count_flops(seed, features, slot.alpha))

@@ -1,6 +1,4 @@
-"""How a seed's delta enters the host's features, and how an isolated seed still gets a gradient."""
-
-from typing import Any
+"""How a seed's delta enters the host's features."""
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +33,7 @@ class Seed(nn.Module):
         self.gate = gate
 
     def forward(self, h: Tensor, alpha: float | Tensor) -> Tensor:
-        """The blended features. At alpha 0 callers must not come here: 0 times NaN is NaN."""
+        """The blended features; alpha is above 0."""
         d: Tensor = self.delta(h)
         if self.operator is Operator.MULTIPLY:
             return h * (1.0 + alpha * torch.tanh(d))
@@ -47,23 +45,3 @@ class Seed(nn.Module):
 def assemble(delta: nn.Module, operator: Operator, channels: int, topology: Topology) -> Seed:
     """A seed around `delta`, with a newborn gate if the operator needs one."""
     return Seed(delta, operator, FeatureGate(channels, topology) if operator is Operator.GATE else None)
-
-
-class _StraightThrough(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, blended: Tensor) -> Tensor:
-        return h.clone()  # not a view: the host's next layer may work in place
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        (gradient,) = gradients
-        return gradient, gradient
-
-
-def straight_through(h: Tensor, blended: Tensor) -> Tensor:
-    """`h` itself going forward; going back, `blended` gets the gradient that `h` gets.
-
-    Nothing of `blended` reaches the value, so a seed full of NaN cannot leak.
-    """
-    result: Tensor = _StraightThrough.apply(h, blended)  # type: ignore[no-untyped-call]
-    return result

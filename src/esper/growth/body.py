@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from esper.contracts import (
@@ -25,7 +25,7 @@ from esper.contracts import (
     Verdict,
     nearest,
 )
-from esper.growth import coalitions, gates, harvest, shadow
+from esper.growth import coalitions, gates, harvest
 from esper.growth.accounting import Cost, Costs, costs_of
 from esper.growth.attachment import detach
 from esper.growth.checkpoint import check_fits
@@ -36,7 +36,7 @@ from esper.growth.lifecycle import Plan, SlotState
 from esper.growth.membership import Membership
 from esper.growth.persistence import encode_slot
 from esper.growth.proof import Example, first_difference, outputs
-from esper.growth.slot import Isolation, Slot
+from esper.growth.slot import Slot
 
 
 class UnknownSlot(EsperError):
@@ -48,15 +48,7 @@ class HarvestDiffers(EsperError):
 
 
 class NotMeasurable(EsperError):
-    """A contribution was recorded for a seed that the network's output does not show."""
-
-
-@dataclass(frozen=True)
-class GrowthConfig:
-    """How bodies grow: what the gates ask for, and how isolated seeds learn."""
-
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    isolation: Isolation = Isolation.SHADOW
+    """A contribution was recorded for a slot that holds no seed."""
 
 
 class Body(nn.Module):
@@ -70,7 +62,7 @@ class Body(nn.Module):
         host: nn.Module,
         slots: Sequence[Slot],
         host_cost: Cost,
-        config: GrowthConfig,
+        thresholds: Thresholds,
         generator: torch.Generator,
         sink: Sink,
         example: Example,
@@ -79,7 +71,7 @@ class Body(nn.Module):
         self.host = host
         self.slots = tuple(slots)
         self.execution_order = tuple(slot.id for slot in sorted(slots, key=lambda slot: slot.site.position))
-        self.config = config
+        self.thresholds = thresholds
         self.epoch = 0
         self.sink = sink
         self._slots = {slot.id: slot for slot in slots}
@@ -131,7 +123,7 @@ class Body(nn.Module):
             return Verdict((Check("nothing to do", action.op is Op.WAIT),))
         if action.slot not in self._slots:
             return Verdict((Check(f"no slot '{action.slot}'; {nearest(action.slot, self._slots)}", False),))
-        return gates.judge(action, self._slots[action.slot].snapshot(), self.config.thresholds)
+        return gates.judge(action, self._slots[action.slot].snapshot(), self.thresholds)
 
     def execute(self, action: Action) -> Verdict:
         """Execute `action` if it is legal and its gate lets it pass; else change nothing. Never raises for either."""
@@ -148,7 +140,7 @@ class Body(nn.Module):
         self.epoch += 1
         for slot in self._slots.values():
             slot.publish_epoch()
-            self._become(slot, slot.state.ticked(self.config.thresholds))
+            self._become(slot, slot.state.ticked(self.thresholds))
 
     def uproot(self) -> None:
         """Remove every seed that is not a fossil, whatever its stage, without ramp or gate."""
@@ -177,10 +169,6 @@ class Body(nn.Module):
         """
         self._membership = Membership(optimizer, list(self._slots.values()), **seed_options)
 
-    def train_isolated(self, loss_of: Callable[[Any], Tensor], *args: Any, **kwargs: Any) -> None:
-        """The shadow pass (see `Isolation.SHADOW`), after the `backward()` of the same batch."""
-        shadow.shadow_pass(self.host, list(self._slots.values()), loss_of, *args, **kwargs)
-
     def record_gradients(self) -> None:
         """Note the seeds' gradient norms; call it between `backward()` and the optimiser's step."""
         for slot in self._slots.values():
@@ -189,8 +177,8 @@ class Body(nn.Module):
     def record_contribution(self, name: SlotId, contribution: float | None) -> None:
         """Note what the network would lose without this seed, as a fraction of accuracy."""
         slot = self.slot(name)
-        if contribution is not None and slot.alpha == 0.0:
-            raise NotMeasurable(f"slot '{name}' has alpha 0, where a contribution is not measured; record None")
+        if contribution is not None and slot.seed is None:
+            raise NotMeasurable(f"slot '{name}' holds no seed, so that nothing contributes; record None")
         slot.state = replace(slot.state, contribution=contribution)
 
     def record_anomaly(self, name: SlotId, what: str) -> None:

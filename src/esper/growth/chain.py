@@ -30,15 +30,6 @@ class Chain:
     steps: tuple[Step, ...]
     lifted: tuple[Slot, ...]
 
-    def run(self, h: Tensor, first: int = 0) -> Tensor:
-        for step in self.steps[first:]:
-            h = step.run(h)
-        return h
-
-    def index_of(self, slot: Slot) -> int | None:
-        """The step that applies `slot`, if it is a step of its own."""
-        return next((i for i, step in enumerate(self.steps) if step.run == slot.apply_to), None)
-
     @contextmanager
     def in_hand(self) -> Iterator[None]:
         """While this lasts submodules leave the lifted slots to the chain's own steps."""

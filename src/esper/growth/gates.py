@@ -122,7 +122,7 @@ def _into_blending(slot: SlotSnapshot, thresholds: Thresholds) -> tuple[Check, .
     if norm is None:
         return (
             aged,
-            Check("no gradient of the seed was measured in the last epoch (train_isolated, record_gradients)", False),
+            Check("no gradient of the seed was measured in the last epoch; call record_gradients", False),
         )
     if not math.isfinite(norm):
         return (aged, Check(f"the seed's gradient norm is {norm}", False))

@@ -10,7 +10,8 @@ from esper.contracts import EsperError, NullSink, Sink, SlotId, Topology, neares
 from esper.growth.accounting import Cost, count_flops, count_parameters
 from esper.growth.attachment import Attached, attach, detach
 from esper.growth.blueprints import blueprints_for, find_blueprint
-from esper.growth.body import Body, GrowthConfig
+from esper.growth.body import Body
+from esper.growth.gates import Thresholds
 from esper.growth.proof import EVALUATION, Calls, Example, arguments_of, calls, first_difference, outputs, run
 from esper.growth.slot import Site, Slot
 
@@ -53,7 +54,7 @@ def graft(
     *,
     topology: str | None = None,
     blueprints: Narrowing = None,
-    config: GrowthConfig | None = None,
+    thresholds: Thresholds | None = None,
     generator: torch.Generator | None = None,
     sink: Sink | None = None,
 ) -> Body:
@@ -76,12 +77,11 @@ def graft(
     order, features = _checked_calls(found, names), {name: seen[0] for name, seen in found[EVALUATION].items()}
     wanted = None if topology is None else _topology(topology)
     sites = [_site(name, features[name], wanted, blueprints, order.index(name)) for name in names]
-    config = config or GrowthConfig()
-    slots = [Slot(site, config.isolation, features[site.slot]) for site in sites]
+    slots = [Slot(site, features[site.slot]) for site in sites]
     cost = _host_cost(model, example)
     _prove_unchanged(model, slots, example)
     generator = generator or torch.Generator().manual_seed(0)
-    return Body(model, slots, cost, config, generator, sink or NullSink(), example)
+    return Body(model, slots, cost, thresholds or Thresholds(), generator, sink or NullSink(), example)
 
 
 def _checked_names(model: nn.Module, at: Sequence[SlotId]) -> list[SlotId]:

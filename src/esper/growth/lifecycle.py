@@ -1,5 +1,8 @@
 """The life of one slot as values: a state, and what each operation and each tick make of it.
 
+A seed joins the network at full strength when it germinates. Its delta is zero then, so that the output does not jump,
+and it needs no isolation. It is blended to its alpha target when it has trained.
+
 Nothing here asks whether an operation is allowed: the gates do. Transitions that the table of stages does not
 list are refused all the same.
 """
@@ -12,6 +15,7 @@ from esper.contracts import (
     RULES,
     AlphaCurve,
     AlphaMode,
+    AlphaSpeed,
     AlphaTarget,
     EsperError,
     Stage,
@@ -26,6 +30,11 @@ class IllegalTransition(EsperError):
     """The table of stages does not lead from here to there."""
 
 
+FULL_STRENGTH = AlphaSchedule(target=1.0)
+FASTEST_RESTYLING = int(AlphaSpeed.FAST)
+"""Another operator makes something else of the same delta, so a seed goes out and comes back for it, never at once."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How the seed was asked to grow."""
@@ -38,8 +47,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class SlotState:
-    """Everything a slot is besides weights. A plan is there exactly while a seed is.
+    """Everything a slot is besides weights. A plan is there exactly while a seed is, and alpha is above 0.
 
+    `next_style` is the one that the seed takes on when alpha has come down to 0.
     The measurements are those of the last epoch; `None` is "not measured".
     """
 
@@ -47,6 +57,7 @@ class SlotState:
     age: int = 0
     plan: Plan | None = None
     schedule: AlphaSchedule = field(default_factory=AlphaSchedule)
+    next_style: Style | None = None
     gradient_norm: float | None = None
     contribution: float | None = None
     anomalies: tuple[str, ...] = ()
@@ -55,16 +66,23 @@ class SlotState:
         rule = RULES[self.stage]
         if rule.holds_seed != (self.plan is not None):
             raise IllegalTransition(f"stage {self.stage.name} and plan {self.plan} do not go together")
-        if self.schedule.target > 0.0 and not rule.blends:
-            raise IllegalTransition(f"stage {self.stage.name} cannot have an alpha target of {self.schedule.target}")
-        resting = self.schedule.mode is AlphaMode.STILL and self.schedule.alpha > 0.0
-        if self.stage in (Stage.HOLDING, Stage.FOSSILIZED) and not resting:
-            raise IllegalTransition(f"stage {self.stage.name} needs an alpha above 0 that stands still")
-        if self.contribution is not None and self.schedule.alpha == 0.0:
-            raise IllegalTransition("at alpha 0 a contribution is not measured")
+        if rule.holds_seed != (self.schedule.alpha > 0.0):
+            raise IllegalTransition(f"stage {self.stage.name} cannot have an alpha of {self.schedule.alpha}")
+        if self.stage is not Stage.BLENDING and self.schedule.mode is not AlphaMode.STILL:
+            raise IllegalTransition(f"stage {self.stage.name} needs an alpha that stands still")
+        if self.next_style is not None and self.stage is not Stage.BLENDING:
+            raise IllegalTransition(f"stage {self.stage.name} cannot have a next style; BLENDING can")
+        if self.contribution is not None and not rule.holds_seed:
+            raise IllegalTransition("without a seed a contribution is not measured")
+
+    @property
+    def alpha_target(self) -> float:
+        """Where alpha is to be in the end; 0 for a seed that is on its way out."""
+        leaving = self.stage is Stage.BLENDING and self.schedule.target == 0.0 and self.next_style is None
+        return 0.0 if self.plan is None or leaving else float(self.plan.alpha_target)
 
     def germinated(self, plan: Plan) -> "SlotState":
-        return self._enter(Stage.GERMINATED, plan=plan)
+        return self._enter(Stage.GERMINATED, plan=plan, schedule=FULL_STRENGTH)
 
     def advanced(self) -> "SlotState":
         after = ADVANCES_TO.get(self.stage)
@@ -72,26 +90,32 @@ class SlotState:
             raise IllegalTransition(f"nothing to advance in stage {self.stage.name}")
         if after is not Stage.BLENDING:
             return self._enter(after)
-        ramp = AlphaSchedule(0.0, float(self.plan.alpha_target), int(self.plan.tempo), self.plan.style.curve)
-        return self._enter(after, schedule=ramp)
+        ramp = self.schedule.retarget(float(self.plan.alpha_target), int(self.plan.tempo), self.plan.style.curve)
+        return self._enter(Stage.HOLDING if ramp.mode is AlphaMode.STILL else after, schedule=ramp)
 
     def retargeted(self, target: AlphaTarget, ticks: int, curve: AlphaCurve, style: Style) -> "SlotState":
-        """On the way to another alpha, and blending again until it is reached. What was measured no longer holds."""
+        """On the way to another alpha, and blending again until it is reached. What was measured no longer holds.
+
+        A style with another operator is taken on at alpha 0, halfway.
+        """
         if self.stage is not Stage.HOLDING or self.plan is None:
             raise IllegalTransition(f"stage {self.stage.name} has no alpha to retarget")
-        schedule = self.schedule.retarget(float(target), ticks, curve)
-        changes = {"schedule": schedule, "plan": replace(self.plan, style=style), "contribution": None}
+        plan, kept = replace(self.plan, alpha_target=target), replace(self, contribution=None)
+        if style.operator is not plan.style.operator:
+            down = self.schedule.retarget(0.0, max(ticks, FASTEST_RESTYLING), curve)
+            return kept._enter(Stage.BLENDING, schedule=down, plan=plan, next_style=style)
+        schedule, plan = self.schedule.retarget(float(target), ticks, curve), replace(plan, style=style)
         if schedule.mode is AlphaMode.STILL:
-            return replace(self, **changes)  # type: ignore[arg-type]
-        return self._enter(Stage.BLENDING, **changes)
+            return replace(kept, schedule=schedule, plan=plan)
+        return kept._enter(Stage.BLENDING, schedule=schedule, plan=plan)
 
     def pruned(self, ticks: int, curve: AlphaCurve) -> "SlotState":
-        """Empty at once if alpha is 0 or no ticks are given, else ramping down to that."""
-        if self.schedule.alpha == 0.0 or ticks == 0:
+        """Empty at once if no ticks are given, else ramping down to that."""
+        if ticks == 0:
             return self._emptied()
         schedule = self.schedule.retarget(0.0, ticks, curve)
         if self.stage is Stage.BLENDING:
-            return replace(self, schedule=schedule)
+            return replace(self, schedule=schedule, next_style=None)
         return self._enter(Stage.BLENDING, schedule=schedule)
 
     def fossilized(self) -> "SlotState":
@@ -100,8 +124,12 @@ class SlotState:
     def ticked(self, thresholds: Thresholds) -> "SlotState":
         """One epoch later."""
         schedule = self.schedule.tick()
-        if self.stage is Stage.BLENDING and schedule.target == schedule.alpha == 0.0:
-            return self._emptied()
+        if self.plan is not None and schedule.alpha == 0.0:
+            if self.next_style is None:
+                return self._emptied()
+            schedule = AlphaSchedule(0.0, float(self.plan.alpha_target), schedule.ticks, schedule.curve, elapsed=1)
+            restyled = replace(self.plan, style=self.next_style)
+            return replace(self, age=self.age + 1, schedule=schedule, plan=restyled, next_style=None)
         older = replace(self, age=self.age + 1, schedule=schedule)
         if RULES[older.stage].cools and older.age >= cooling_epochs(older.stage, thresholds):
             (after,) = RULES[older.stage].may_become

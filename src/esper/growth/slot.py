@@ -4,27 +4,14 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import Enum
 
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import RULES, SlotId, SlotSnapshot, Topology
-from esper.growth.blending import Seed, assemble, straight_through
+from esper.contracts import SlotId, SlotSnapshot, Topology
+from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
 from esper.growth.lifecycle import Plan, SlotState
-
-
-class Isolation(Enum):
-    """How a seed learns while the network's output is still exactly the host's.
-
-    STRAIGHT_THROUGH hands it the gradient that the host's features get, at no extra pass.
-    SHADOW runs the rest of the network once more with the seed blended in (`train_isolated`), so that the
-    seed sees its own effect.
-    """
-
-    STRAIGHT_THROUGH = "straight_through"
-    SHADOW = "shadow"
 
 
 @dataclass(frozen=True)
@@ -50,15 +37,12 @@ class Slot(nn.Module):
 
     _alpha: Tensor
 
-    def __init__(self, site: Site, isolation: Isolation, like: Tensor) -> None:
+    def __init__(self, site: Site, like: Tensor) -> None:
         super().__init__()
         self.site = site
-        self.isolation = isolation
         self.seed: Seed | None = None
         self.muted = False
         self.bypassed = False
-        self.shadowed = False
-        self.isolated_input: Tensor | None = None
         self._gradient_norms: Tensor | None = None
         self._gradient_batches = 0
         self._anomalies: list[str] = []
@@ -78,17 +62,11 @@ class Slot(nn.Module):
     def state(self, state: SlotState) -> None:
         """What the forward pass reads follows from the state, and from nothing else."""
         self._state = state
-        self._runs, self._shows = RULES[state.stage].trains, self.alpha > 0.0
         self._alpha.fill_(self.alpha)
 
     @property
     def alpha(self) -> float:
         return self.state.schedule.alpha
-
-    @property
-    def isolated(self) -> bool:
-        """The seed trains, and the network's output does not show it."""
-        return RULES[self.state.stage].trains and self.alpha == 0.0
 
     @property
     def seed_parameters(self) -> list[nn.Parameter]:
@@ -108,7 +86,7 @@ class Slot(nn.Module):
             style=plan.style if plan else None,
             tempo=plan.tempo if plan else None,
             alpha=self.alpha,
-            alpha_target=state.schedule.target,
+            alpha_target=state.alpha_target,
             alpha_mode=state.schedule.mode,
             parameters=sum(parameter.numel() for parameter in self.seed_parameters),
             gradient_norm=state.gradient_norm,
@@ -121,31 +99,16 @@ class Slot(nn.Module):
         return h if self.bypassed else self.apply_to(h)
 
     def apply_to(self, h: Tensor) -> Tensor:
-        """The features as the rest of the network sees them: `h` itself unless a seed has alpha above 0."""
-        if self.seed is None or self.muted or not self._runs:
+        """The features as the rest of the network sees them: `h` itself unless there is a seed."""
+        if self.seed is None or self.muted:
             return h
-        if self._shows:
-            # Compiled code reads the buffer, so that a ramp compiles nothing anew; otherwise a number is cheaper.
-            blended: Tensor = self.seed(h, self._alpha if torch.compiler.is_compiling() else self.alpha)
-            return blended
-        return self._isolate(h, self.seed) if self.training and torch.is_grad_enabled() else h
-
-    def _isolate(self, h: Tensor, seed: Seed) -> Tensor:
-        """A host layer behind may work in place, so neither the seed nor the shadow pass may share `h`."""
-        assert self.state.plan is not None
-        ahead = float(self.state.plan.alpha_target)
-        if self.shadowed:
-            shadow: Tensor = seed(h.detach(), ahead)
-            return shadow
-        if self.isolation is Isolation.STRAIGHT_THROUGH:
-            return straight_through(h, seed(h.detach(), ahead))
-        self.isolated_input = h.detach().clone()
-        # Behind a frozen host nothing else would need a gradient, and the user's `backward()` would fail.
-        return h if h.requires_grad else h.detach().requires_grad_().clone()
+        # Compiled code reads the buffer, so that a ramp compiles nothing anew; otherwise a number is cheaper.
+        blended: Tensor = self.seed(h, self._alpha if torch.compiler.is_compiling() else self.alpha)
+        return blended
 
     @contextmanager
     def set(self, **flags: bool) -> Iterator[None]:
-        """`muted` (leave the seed out), `bypassed` (leave it to the caller), `shadowed` (blend it though isolated)."""
+        """`muted` (leave the seed out), `bypassed` (leave it to the caller)."""
         before = {name: getattr(self, name) for name in flags}
         for name, value in flags.items():
             setattr(self, name, value)
@@ -159,7 +122,6 @@ class Slot(nn.Module):
         """Take on `state`, with the seed and the gate that its plan asks for and no other."""
         self.seed = self._seed_for(state.plan, generator)
         if state.plan is None:
-            self.isolated_input = None
             self._forget_epoch()
         self.state = state
 

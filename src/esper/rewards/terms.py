@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeAlias
 
-from esper.contracts import Stage
+from esper.contracts import RULES, Stage
 from esper.rewards import potentials
 from esper.rewards.config import RewardConfig
 from esper.rewards.credit import bounded, payable
@@ -61,10 +61,14 @@ def intervention_cost(transition: Transition, config: RewardConfig) -> float:
 
 
 def alpha_shock(transition: Transition, config: RewardConfig) -> float:
-    """Minus the change of alpha beyond the tolerance, over all slots; a rollback by the governor is no one's choice."""
+    """Minus the change of alpha beyond the tolerance, over all slots.
+
+    Birth is none, because a newborn adds nothing; a rollback by the governor is no one's choice.
+    """
     if transition.ending is Ending.TERMINATED:
         return 0.0
-    changes = (abs(after.alpha - before.alpha) for before, after in transition.slots)
+    living = ((before, after) for before, after in transition.slots if RULES[before.stage].holds_seed)
+    changes = (abs(after.alpha - before.alpha) for before, after in living)
     return -config.alpha_shock_weight * sum(
         min(1.0, max(0.0, change - config.alpha_shock_tolerance)) for change in changes
     )

@@ -120,14 +120,8 @@ class Examiner(Player):
 
 
 def epoch_flops(episode: Episode) -> float:
-    """Operations of training one epoch, by the network at its end.
-
-    Seeds in isolation are trained by a shadow pass of their own, which costs another pass of everything and of them.
-    """
-    costs, shown = episode.body.costs(), episode.body.blended()
-    hidden = [cost.flops for slot, cost in costs.seeds.items() if slot not in shown]
-    per_sample = costs.live.flops + (costs.live.flops + sum(hidden) if hidden else 0)
-    return float(PASSES * per_sample * len(episode.train.x))
+    """Operations of training one epoch, by the network at its end."""
+    return float(PASSES * episode.body.costs().live.flops * len(episode.train.x))
 
 
 def share_right(model: torch.nn.Module, split: Split) -> float:

@@ -36,7 +36,7 @@ class ExamRow:
     parameters: Size
     """Of everything at the end, host included."""
     training_flops: Amount
-    """Of all forward and backward passes of the host's training, shadow passes included."""
+    """Of all forward and backward passes of the host's training."""
     inference_flops: Amount
     """Of one input at the end."""
     rollbacks: Count
