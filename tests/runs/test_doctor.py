@@ -97,7 +97,7 @@ def test_gradients_that_grow_are_told_as_drift_although_they_are_clipped(tmp_pat
 
 
 def test_no_entropy_weight_and_a_constant_reward_are_told_by_the_head_that_collapses(tmp_path):
-    still = {"entropy_weight": 0.0, "final_entropy_weight": 0.0, "learning_rate": 0.3, "final_learning_rate": 0.3}
+    still = {"entropy_weight": 0.0, "final_entropy_weight": 0.0, "learning_rate": 1.0, "final_learning_rate": 1.0}
     directory, run = prepared(tmp_path, {**still, "exploration": 0.0, "target_kl": float("inf")}, rounds=12)
     update = run.learner.update
     run.learner.update = lambda rows, *rest, **named: update(
@@ -110,14 +110,15 @@ def test_no_entropy_weight_and_a_constant_reward_are_told_by_the_head_that_colla
 
 
 def test_a_frozen_critic_is_told_by_its_error_and_one_that_learns_is_not(tmp_path):
-    soon = AnomalyConfig(value_updates=3)
-    frozen, run = prepared(tmp_path, {"value_weight": 0.0}, rounds=11, episodes=4, reward="solo", anomalies=soon)
+    soon, rate = AnomalyConfig(value_updates=5), {"learning_rate": 3e-3, "final_learning_rate": 3e-3}
+    still = {**rate, "value_weight": 0.0}
+    frozen, run = prepared(tmp_path, still, rounds=16, episodes=4, reward="solo", anomalies=soon)
     run.start()
     assert "value_collapse" in kinds(frozen)
     assert "value_collapse since round" in said_by_doctor(frozen)
     assert "times that of a constant" in said_by_doctor(frozen)
     (tmp_path / "other").mkdir()
-    learning, run = prepared(tmp_path / "other", rounds=11, episodes=4, reward="solo", anomalies=soon)
+    learning, run = prepared(tmp_path / "other", rate, rounds=16, episodes=4, reward="solo", anomalies=soon)
     run.start()
     assert kinds(learning) == {"nothing_grew"}, "six epochs are too few to keep a seed"
 
