@@ -50,7 +50,7 @@ class BareLoop:
         self.order = torch.Generator().manual_seed(0)
 
     def epoch(self) -> tuple[float, float, float]:
-        """Train once, then loss and accuracy of the evaluation split."""
+        """Train once, then loss and quality of the evaluation split."""
         train, held_out = self.splits.train, self.splits.evaluation
         losses = []
         self.host.train()
@@ -65,8 +65,8 @@ class BareLoop:
         with torch.no_grad():
             output = self.host(held_out.x)
             loss = nn.functional.cross_entropy(output, held_out.y)
-            accuracy = (output.argmax(1) == held_out.y).float().mean()
-        return torch.stack(losses).mean().item(), loss.item(), accuracy.item()
+            quality = (output.argmax(1) == held_out.y).float().mean()
+        return torch.stack(losses).mean().item(), loss.item(), quality.item()
 
 
 def step_ratio(repeats: int) -> tuple[float, float]:
@@ -102,7 +102,7 @@ def grown_episode(blueprint: str) -> Episode:
 def coalition_ratio(blueprint: str, repeats: int) -> tuple[float, float]:
     """Milliseconds of one evaluation pass, and the ratio."""
     episode = grown_episode(blueprint)
-    body, split = episode.body, episode.evaluation_split
+    body, split = episode.body, TASK.load(None).evaluation
 
     def one_pass() -> None:
         body.eval()
@@ -112,7 +112,7 @@ def coalition_ratio(blueprint: str, repeats: int) -> tuple[float, float]:
             (output.argmax(1) == split.y).float().mean().item()
 
     def all_coalitions() -> Evaluation:
-        return evaluate(body, split)
+        return evaluate(body, episode.judge)
 
     assert len(coalitions_of(body.blended())) == 8
     alone, everything = interleaved(repeats, one_pass, all_coalitions)
@@ -128,14 +128,14 @@ def bookkeeping_share(repeats: int) -> tuple[float, float]:
 
     def train() -> None:
         episode.trainer.epoch(episode.train)
-        evaluate(episode.body, episode.evaluation_split)
+        evaluate(episode.body, episode.judge)
 
     def bookkeeping() -> None:
         snapshot = episode._snapshot(None)
         observe(snapshot)
         masks_of(snapshot.slots, offers, episode.body.thresholds)
         reward(Transition(before, snapshot, WAIT, table, table), Mode.FRUGAL, config)
-        episode.governor.check(episode.body, episode.evaluation.loss, episode.evaluation.accuracy)
+        episode.governor.check(episode.body, episode.evaluation.loss, episode.evaluation.quality)
 
     training, overhead = interleaved(repeats, train, bookkeeping)
     return 1000 * training, overhead / (training + overhead)

@@ -3,7 +3,7 @@
     python benchmarks/insertion.py --out out/insertion.csv      # about 10 minutes on 2 cores
 
 Paired episodes: same weights, same batches, same newborn seeds. A fixed schedule plants the same structure, advances as
-fast as the gates allow and keeps it; accuracies are those of the evaluation split after the last epoch. `from scratch`
+fast as the gates allow and keeps it; qualities are those of the evaluation split after the last epoch. `from scratch`
 is the final topology trained for the same epochs, the bar that growth is measured against.
 """
 
@@ -101,15 +101,15 @@ def main() -> None:
         (task, lever, seed) for task in STRUCTURES for seed in COMPARISON_SEEDS[: given.seeds] for lever in LEVERS
     ]
     with multiprocessing.get_context("spawn").Pool(initializer=partial(torch.set_num_threads, 1)) as pool:
-        results = dict(zip(trials, pool.imap(accuracy, trials), strict=True))
+        results = dict(zip(trials, pool.imap(quality, trials), strict=True))
     rows = ([*trial, f"{found:.4f}"] for trial, found in results.items())
-    write_csv(given.out, ["task", "lever", "seed", "accuracy"], rows)
+    write_csv(given.out, ["task", "lever", "seed", "quality"], rows)
     for task in STRUCTURES:
         for lever in LEVERS:
             print(line(task, lever, {trial: found for trial, found in results.items() if trial[0] == task}))
 
 
-def accuracy(trial: Trial) -> float:
+def quality(trial: Trial) -> float:
     """Of the network that is kept, on the evaluation split."""
     name, lever, seed = trial
     task, world, player = arranged(find_task(name), LEVERS[lever])
@@ -120,7 +120,7 @@ def accuracy(trial: Trial) -> float:
             static = from_scratch(task, env.episode.body.fossils())
             env = played(GrowEnv(static, "solo"), NoGrowth(), seed)
     assert env.episode is not None
-    return env.episode.evaluation.accuracy
+    return env.episode.evaluation.quality
 
 
 def arranged(task: Task, lever: Lever) -> tuple[Task, World, Policy]:
@@ -145,7 +145,7 @@ def played(env: GrowEnv, player: Policy, seed: int) -> GrowEnv:
 
 
 def line(task: str, lever: str, results: Mapping[Trial, float]) -> str:
-    """One row of the table: mean accuracy, and the paired difference to the base."""
+    """One row of the table: mean quality, and the paired difference to the base."""
     found = {seed: value for (_, name, seed), value in results.items() if name == lever}
     points = np.array([100 * (value - results[task, BASE, seed]) for seed, value in found.items()])
     text = f"| {task} | {lever} | {100 * fmean(found.values()):.1f} % |"

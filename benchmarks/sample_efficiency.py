@@ -74,7 +74,7 @@ class Row:
     """Mean return of the best checkpoint on the comparison seeds, as the next two."""
     held_out_heuristic: float
     held_out_by_hand: float
-    accuracy: float
+    quality: float
     """Of the best checkpoint on the comparison seeds, as a fraction of the evaluation split."""
     growth: float
 
@@ -164,7 +164,7 @@ def row_of(
         held_out=fmean(each.total for each in played),
         held_out_heuristic=others[0],
         held_out_by_hand=others[1],
-        accuracy=fmean(each.accuracy for each in played),
+        quality=fmean(each.quality for each in played),
         growth=fmean(each.growth for each in played),
     )
 

@@ -47,10 +47,10 @@ class Row:
     style: str
     rung: str
     seeds: int
-    accuracy: float
+    quality: float
     growth: float
     score: float
-    """Accuracy minus rent times the logarithm of growth, as the next one."""
+    """Quality minus rent times the logarithm of growth, as the next one."""
     deviation: float
     """Of the score from seed to seed."""
 
@@ -72,7 +72,7 @@ def main() -> None:
         rows = climb(backend, given.task, candidates)
     write_csv(given.out, [each.name for each in fields(Row)], map(astuple, rows))
     for row in rows[-FINALISTS * len(STYLES) :]:
-        print(f"{row.structure:50} {row.style:12} {row.accuracy:.3f} x{row.growth:.2f} score {row.score:.4f}")
+        print(f"{row.structure:50} {row.style:12} {row.quality:.3f} x{row.growth:.2f} score {row.score:.4f}")
 
 
 def structures(slots: Sequence[SlotSnapshot], most_seeds: int, most_parameters: float) -> Iterator[Structure]:
@@ -135,10 +135,10 @@ def named(structure: Structure) -> str:
 def row_of(task: str, structure: Structure, style: Style, rung: str, played: Sequence[Played]) -> Row:
     """The means of these episodes."""
     ended = [each.finished for each in played]
-    scores = [each.accuracy - RENT * math.log(each.growth) for each in ended]
-    accuracy, growth = fmean(each.accuracy for each in ended), fmean(each.growth for each in ended)
+    scores = [each.quality - RENT * math.log(each.growth) for each in ended]
+    quality, growth = fmean(each.quality for each in ended), fmean(each.growth for each in ended)
     deviation = stdev(scores) if len(scores) > 1 else 0.0
-    return Row(task, named(structure), style.name.lower(), rung, len(ended), accuracy, growth, fmean(scores), deviation)
+    return Row(task, named(structure), style.name.lower(), rung, len(ended), quality, growth, fmean(scores), deviation)
 
 
 if __name__ == "__main__":

@@ -109,8 +109,7 @@ def evaluate(body: esper.Body, data: Digits) -> float:
         coalition: (output.argmax(1) == data.evaluation_y).float().mean().item()
         for coalition, output in outputs.items()
     }
-    for slot in everyone:
-        body.record_contribution(slot, accuracy[everyone] - accuracy[everyone - {slot}])
+    body.record_qualities(accuracy)
     return float(accuracy[everyone])
 
 

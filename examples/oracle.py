@@ -22,7 +22,7 @@ def oracle(blueprint: str, *slots: str) -> Schedule:
 
 
 def play(env: GrowEnv, policy: Policy, seed: int) -> tuple[float, float, float]:
-    """Final evaluation accuracy, growth, and the sum of rewards."""
+    """Final evaluation quality, growth, and the sum of rewards."""
     observation, _ = env.reset(seed=seed)
     state, generator = policy.start(env.codec), torch.Generator().manual_seed(seed)
     total, over = 0.0, False
@@ -32,7 +32,7 @@ def play(env: GrowEnv, policy: Policy, seed: int) -> tuple[float, float, float]:
         total, over = total + reward, terminated or truncated
     assert env.episode is not None
     host = env.episode.snapshot.host
-    return info["accuracy"], host.total_parameters / host.parameters, total
+    return info["quality"], host.total_parameters / host.parameters, total
 
 
 def main() -> None:
@@ -48,11 +48,11 @@ def main() -> None:
         "two conv_light": oracle("conv_light", "block1", "block2"),
         "two conv_heavy": oracle("conv_heavy", "block1", "block2"),
     }
-    print(f"{'player':<16} {'accuracy':>9} {'lowest':>8} {'growth':>7} {'return':>7}   over {len(seeds)} seeds")
+    print(f"{'player':<16} {'quality':>9} {'lowest':>8} {'growth':>7} {'return':>7}   over {len(seeds)} seeds")
     for name, policy in players.items():
         results = [play(env, policy, seed) for seed in seeds]
-        accuracies, growths, returns = zip(*results, strict=True)
-        figures = f"{fmean(accuracies):>9.1%} {min(accuracies):>8.1%} {fmean(growths):>6.1f}x {fmean(returns):>7.3f}"
+        qualities, growths, returns = zip(*results, strict=True)
+        figures = f"{fmean(qualities):>9.1%} {min(qualities):>8.1%} {fmean(growths):>6.1f}x {fmean(returns):>7.3f}"
         print(f"{name:<16} {figures}", flush=True)
 
 

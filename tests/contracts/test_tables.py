@@ -192,7 +192,7 @@ def test_defaults_are_stated_and_what_is_handed_on_is_frozen():
     assert said == {
         **{"stage": Stage.DORMANT, "age": 0, "parameters": 0, "anomalies": ()},
         **{"alpha": 0.0, "alpha_target": 0.0, "alpha_mode": AlphaMode.STILL},
-        **dict.fromkeys(("blueprint", "style", "tempo", "gradient_norm", "contribution")),
+        **dict.fromkeys(("blueprint", "style", "tempo", "gradient_norm", "contribution", "gain")),
     }
     assert [field.name for field in dataclasses.fields(Action) if field.default is dataclasses.MISSING] == ["op"]
     for contract in contracts():

@@ -18,7 +18,7 @@ class Turn:
     reward: float
     executed: Action
     refused: tuple[str, ...]
-    accuracy: float
+    quality: float
 
 
 class Seat:
@@ -35,7 +35,7 @@ class Seat:
         decision, self.state = self.policy.act(self.observation, self.state, self.generator)
         self.observation, reward, terminated, truncated, info = self.env.step(decision.choices)
         self.over = terminated or truncated
-        facts = (info["executed"], info["refused"], info["accuracy"])
+        facts = (info["executed"], info["refused"], info["quality"])
         self.turns.append(Turn(decision.choices, reward, *facts))
 
 

@@ -38,12 +38,12 @@ KEPT = replace(HELD, stage=Stage.FOSSILIZED)
 POLICY = Heuristic(FIELDS)
 
 
-def seen(*slots: SlotSnapshot, accuracy: float | None = 0.3, epoch: int = 5) -> tuple[Arrays, ActionCodec]:
+def seen(*slots: SlotSnapshot, quality: float | None = 0.3, epoch: int = 5) -> tuple[Arrays, ActionCodec]:
     """What the environment shows of these slots, named a, b, c, at a horizon of 25 epochs."""
     slots = tuple(
         replace(slot, slot=name, position=i) for i, (name, slot) in enumerate(zip("abc", slots, strict=False))
     )
-    snapshot = Snapshot(HostSnapshot(epoch, 25, 230, 230, evaluation_accuracy=accuracy), slots)
+    snapshot = Snapshot(HostSnapshot(epoch, 25, 230, 230, evaluation_quality=quality), slots)
     masks = masks_of(slots, OFFERS, Thresholds())
     offers = [offer for offer in blueprints_for(Topology.CNN) if offer.name in OFFERS]
     arrays = {**observe(snapshot), "blueprints": describe_offers(snapshot, offers)}
@@ -57,11 +57,11 @@ def decide(
     epochs: int = 1,
     state: HeuristicState | None = None,
     policy: Heuristic = POLICY,
-    accuracy: float | None = 0.3,
+    quality: float | None = 0.3,
     epoch: int = 5,
 ) -> tuple[Action, HeuristicState]:
     """The last decision after the same sight for some epochs, and the state after it."""
-    observation, codec = seen(*slots, accuracy=accuracy, epoch=epoch)
+    observation, codec = seen(*slots, quality=quality, epoch=epoch)
     state = policy.start(codec) if state is None else state
     for _ in range(epochs):
         decision, state = policy.act(observation, state, torch.Generator())
@@ -131,21 +131,21 @@ def test_the_first_slot_that_may_advance_does():
     assert op_and_slot(EMPTY, TRAINED, TRAINED, epochs=9) == (Op.ADVANCE, "b")
 
 
-def test_a_seed_germinates_once_accuracy_has_been_on_a_plateau():
+def test_a_seed_germinates_once_quality_has_been_on_a_plateau():
     for epochs, op in ((1, Op.WAIT), (2, Op.WAIT), (3, Op.GERMINATE)):
         assert op_and_slot(EMPTY, epochs=epochs)[0] is op
 
 
 def test_small_steps_add_up_to_an_improvement():
     state = None
-    for accuracy in (0.300, 0.306, 0.312, 0.318, 0.324, 0.330, 0.336):
-        action, state = decide(EMPTY, state=state, accuracy=accuracy)
+    for quality in (0.300, 0.306, 0.312, 0.318, 0.324, 0.330, 0.336):
+        action, state = decide(EMPTY, state=state, quality=quality)
         assert action.op is Op.WAIT
-    assert state.best_accuracy == pytest.approx(0.336)
+    assert state.best_quality == pytest.approx(0.336)
 
 
-def test_accuracy_that_was_not_measured_makes_no_plateau():
-    assert op_and_slot(EMPTY, epochs=9, accuracy=None) == (Op.WAIT, None)
+def test_quality_that_was_not_measured_makes_no_plateau():
+    assert op_and_slot(EMPTY, epochs=9, quality=None) == (Op.WAIT, None)
 
 
 @pytest.mark.parametrize("other", [replace(TRAINED, age=0), LOW], ids=["training", "held"])

@@ -53,7 +53,7 @@ def same_records(left, right) -> bool:
 
 def same_record(left, right) -> bool:
     seen = (left["observation"], right["observation"])
-    facts = ("reward", "accuracy", "loss", "snapshot")
+    facts = ("reward", "quality", "loss", "snapshot")
     return all(np.array_equal(seen[0][key], seen[1][key]) for key in seen[0]) and all(
         left[fact] == right[fact] for fact in facts
     )
@@ -120,13 +120,13 @@ def test_other_seeds_are_other_episodes(env):
 def test_waiting_is_the_twin_and_growth_shares_it_until_a_seed_shows(env):
     twin = twin_curve(env.task, CLUSTERED, 5, env.world)
     waiting = play(env, idle, seed=5)
-    assert [record["accuracy"] for record in waiting] == [point.accuracy for point in twin[1:]]
+    assert [record["quality"] for record in waiting] == [point.quality for point in twin[1:]]
     assert all(record["reward"] == 0.0 for record in waiting)
     grown = play(env, GROWTH, seed=5)
     for record, point in zip(grown, twin[1:], strict=True):
         if any(slot.alpha > 0 for slot in record["snapshot"].slots):
             break
-        assert (record["accuracy"], record["loss"]) == (point.accuracy, point.loss_nats)
+        assert (record["quality"], record["loss"]) == (point.quality, point.loss_nats)
     else:
         pytest.fail("no seed was ever blended")
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from esper.contracts import WAIT, Action, Op, Stage
-from esper.environment import Episode, Governor, GovernorConfig, InvalidGovernor, World, find_task
+from esper.environment import Episode, Governor, GovernorConfig, InvalidGovernor, World, Worth, find_task
 from tests.environment.worlds import POINTWISE, SMALL
 
 
@@ -59,7 +59,7 @@ def test_after_a_rollback_the_clock_has_gone_on_and_the_evaluation_is_that_of_wh
     outcome = running.step(WAIT)
     assert outcome.panic is not None
     assert running.snapshot.host.epoch == 4
-    assert (outcome.evaluation.loss, outcome.evaluation.accuracy) == (good.loss, good.accuracy)
+    assert (outcome.evaluation.loss, outcome.evaluation.quality) == (good.loss, good.quality)
 
 
 def test_a_host_that_is_lost_before_it_begins_ends_its_episode_with_the_first_step():
@@ -89,12 +89,16 @@ def test_exploding_seed_is_removed_and_the_fossil_stays():
     assert all(torch.equal(v, host[n]) for n, v in running.body.host.state_dict().items())
 
 
+GUESS = Worth(quality=0.1, loss=math.log(10))
+
+
 def take_to(running: Episode, slot: str, stage: Stage) -> None:
     """Through the real gates, but for the contribution, which a tiny evaluation split measures too coarsely."""
     running.body.execute(Action(Op.GERMINATE, slot, blueprint="conv_small"))
     while (now := running.body.slot(slot).state.stage) is not stage:
         if now is Stage.HOLDING:
-            running.body.record_contribution(slot, 0.5)
+            everyone = running.body.blended()
+            running.body.record_qualities({everyone: 1.0, everyone - {slot}: 0.5})
             running.body.execute(Action(Op.FOSSILIZE, slot))
             if running.body.slot(slot).state.stage is stage:
                 break
@@ -124,7 +128,7 @@ def test_zeroed_classifier_is_a_collapse_after_two_epochs():
 
 
 def test_one_bad_epoch_is_forgiven_and_two_running_are_not():
-    governor = Governor(GovernorConfig(patience=2), classes=10, commonest=0.1)
+    governor = Governor(GovernorConfig(patience=2), GUESS)
     body = episode().body
     for loss in (2.0, 1.5, 1.2, 1.0):
         assert governor.check(body, loss, 0.6) is None
@@ -135,7 +139,7 @@ def test_one_bad_epoch_is_forgiven_and_two_running_are_not():
 
 
 def test_a_host_that_never_learned_does_not_collapse():
-    governor = Governor(GovernorConfig(), classes=10, commonest=0.1)
+    governor = Governor(GovernorConfig(), GUESS)
     body = episode().body
     for _ in range(20):
         assert governor.check(body, math.log(10), 0.1) is None

@@ -148,7 +148,7 @@ def test_two_seeds_that_only_undo_each_other_are_reported_in_every_mode(mode):
 
 @pytest.mark.parametrize("mode", WITHOUT_TWIN)
 def test_without_a_twin_a_lone_ransom_seed_goes_unreported(mode):
-    """The one exception, as docs/rewards.md states it: such modes pay accuracy itself, so it earns nothing either."""
+    """The one exception, as docs/rewards.md states it: such modes pay quality itself, so it earns nothing either."""
     assert suspicions(mode, grower(("layer1", "ransom"))) == []
 
 
@@ -228,7 +228,7 @@ def test_every_mode_ranks_helpful_over_no_growth_over_useless_growth(seed):
     for mode in Mode:
         env.reward_mode = mode
         oracle, alone, useless = (play(env, player, seed) for player in (ORACLE, idle, NOTHING_GROWN))
-        assert oracle[-1]["accuracy"] >= 0.75
-        assert alone[-1]["accuracy"] <= 0.35
+        assert oracle[-1]["quality"] >= 0.75
+        assert alone[-1]["quality"] <= 0.35
         totals = [sum(record["reward"] for record in records) for records in (oracle, alone, useless)]
         assert totals[0] > totals[1] > totals[2], (mode, totals)

@@ -24,7 +24,7 @@ hosts = st.builds(
     total_parameters=st.integers(0, 10**12),
     train_loss=wild,
     evaluation_loss=wild,
-    evaluation_accuracy=wild,
+    evaluation_quality=wild,
     gradient_norm=wild,
 )
 slots = st.builds(
@@ -81,7 +81,7 @@ def test_every_number_is_finite_and_within_its_bounds(host, some):
 
 
 MEASURED = {
-    "host": {"train_loss": "train_loss", "evaluation_loss": "evaluation_loss", "accuracy": "evaluation_accuracy"},
+    "host": {"train_loss": "train_loss", "evaluation_loss": "evaluation_loss", "quality": "evaluation_quality"},
     "slots": {"gradient_norm": "gradient_norm", "contribution": "contribution", "tempo": "tempo"},
 }
 

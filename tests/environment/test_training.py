@@ -16,6 +16,7 @@ from esper.environment import (
     Compute,
     Episode,
     GrowEnv,
+    SplitJudge,
     Trainer,
     UnusableDevice,
     UnusablePrecision,
@@ -85,7 +86,7 @@ def test_a_seed_germinates_trains_is_held_and_fossilised_in_lower_precision(styl
     seen = {slot.stage for record in records for slot in record["snapshot"].slots if slot.slot == "layer0"}
     assert seen == {Stage.GERMINATED, Stage.TRAINING, Stage.HOLDING, Stage.FOSSILIZED}
     assert records[-1]["panic"] is None
-    assert records[-1]["accuracy"] > 0.9
+    assert records[-1]["quality"] > 0.9
     assert {parameter.dtype for parameter in env.episode.body.parameters()} == {torch.float32}
 
 
@@ -145,10 +146,11 @@ def test_coalitions_are_all_subsets_of_few_and_leave_one_out_of_many():
 
 def test_evaluation_in_pieces_is_evaluation_at_once(monkeypatch):
     body = Episode(POINTWISE, SMALL, 0, World()).body
-    whole = evaluate(body, SMALL.evaluation)
+    judge = SplitJudge(SMALL.evaluation, POINTWISE.classes)
+    whole = evaluate(body, judge)
     monkeypatch.setattr("esper.environment.evaluation.ROWS_AT_ONCE", 7)
-    pieces = evaluate(body, SMALL.evaluation)
-    assert pieces.accuracy == whole.accuracy
+    pieces = evaluate(body, judge)
+    assert pieces.quality == whole.quality
     assert pieces.loss == pytest.approx(whole.loss, rel=1e-6)
 
 

@@ -34,7 +34,6 @@ from esper.growth import (
     Body,
     DenseHost,
     InvalidCheckpoint,
-    NotMeasurable,
     Slot,
     UnknownCoalition,
     chain,
@@ -171,9 +170,7 @@ def test_events_tell_the_story_with_reasons():
 def test_contribution_without_a_seed_is_not_measured():
     """R4-M18: at alpha 0, which is the alpha of an empty slot."""
     body = CONV.body()
-    with pytest.raises(NotMeasurable, match="'block1' holds no seed"):
-        body.record_contribution("block1", 0.0)
-    body.record_contribution("block1", None)
+    body.record_qualities({frozenset(): 0.3})
     assert body.slot("block1").snapshot().contribution is None
     with pytest.raises(UnknownCoalition, match="'block1', which has no seed with alpha above 0"):
         body.coalition_outputs([{"block1"}], CONV.inputs())

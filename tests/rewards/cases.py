@@ -37,16 +37,14 @@ def slot(name="a", stage=Stage.DORMANT, **facts):
     )
 
 
-def snapshot(*slots, accuracy=0.5, loss=1.0, host=100, total=None, epoch=5, horizon=25):
+def snapshot(*slots, quality=0.5, loss=1.0, host=100, total=None, epoch=5, horizon=25):
     total = host if total is None else total
-    return Snapshot(
-        HostSnapshot(epoch, horizon, host, total, evaluation_loss=loss, evaluation_accuracy=accuracy), slots
-    )
+    return Snapshot(HostSnapshot(epoch, horizon, host, total, evaluation_loss=loss, evaluation_quality=quality), slots)
 
 
-def table(**accuracies):
-    """`table(none=0.2, a=0.5, ab=0.6)`: accuracies by the letters of the seeds that are on."""
-    return {frozenset("" if name == "none" else name): value for name, value in accuracies.items()}
+def table(**qualities):
+    """`table(none=0.2, a=0.5, ab=0.6)`: qualities by the letters of the seeds that are on."""
+    return {frozenset("" if name == "none" else name): value for name, value in qualities.items()}
 
 
 def step(before, after=None, action=WAIT, **rest):
@@ -106,7 +104,7 @@ def snapshots(draw, names):
             total_parameters=draw(st.integers(0, 10**400)),
             train_loss=draw(losses),
             evaluation_loss=draw(losses),
-            evaluation_accuracy=draw(fractions),
+            evaluation_quality=draw(fractions),
             gradient_norm=draw(losses),
         ),
         tuple(draw(slots(name)) for name in names),
@@ -121,8 +119,8 @@ def tables(draw, names):
     full = draw(st.sets(st.sampled_from(names))) if names else set()
     sizes = range(len(full) + 1) if draw(st.booleans()) else {0, max(0, len(full) - 1), len(full)}
     coalitions = [frozenset(some) for size in sizes for some in itertools.combinations(sorted(full), size)]
-    accuracies = st.floats(0.0, 1.0) if draw(st.booleans()) else st.floats(0.0, 1.0) | st.sampled_from(NOT_FINITE)
-    return {coalition: draw(accuracies) for coalition in coalitions}
+    qualities = st.floats(0.0, 1.0) if draw(st.booleans()) else st.floats(0.0, 1.0) | st.sampled_from(NOT_FINITE)
+    return {coalition: draw(qualities) for coalition in coalitions}
 
 
 twins = st.builds(Twin, fractions, losses)

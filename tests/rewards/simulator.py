@@ -1,6 +1,6 @@
-"""Episodes without a network: real stages and gates, invented accuracies.
+"""Episodes without a network: real stages and gates, invented qualities.
 
-A seed adds its blueprint's `gain` to the accuracy in proportion to alpha. With `dependence` the host has adapted to
+A seed adds its blueprint's `gain` to the quality in proportion to alpha. With `dependence` the host has adapted to
 the seed: switched off, it takes that much away. The twin is the host alone.
 """
 
@@ -91,21 +91,21 @@ class Episode:
 
     @property
     def twin(self) -> Twin:
-        accuracy = self.world.host(self.epoch)
-        return Twin(accuracy, loss_of(accuracy))
+        quality = self.world.host(self.epoch)
+        return Twin(quality, loss_of(quality))
 
     def evaluate(self) -> Table:
         blended = [slot for slot, state in self.states.items() if state.schedule.alpha > 0.0]
         sizes = range(len(blended) + 1) if len(blended) <= 4 else (0, len(blended) - 1, len(blended))
         coalitions = itertools.chain.from_iterable(itertools.combinations(blended, size) for size in sizes)
-        table = {frozenset(coalition): self.accuracy(coalition) for coalition in coalitions}
-        return {**table, self.kept: self.accuracy(tuple(self.kept))}
+        table = {frozenset(coalition): self.quality(coalition) for coalition in coalitions}
+        return {**table, self.kept: self.quality(tuple(self.kept))}
 
     @property
     def kept(self) -> frozenset[str]:
         return frozenset(slot for slot, state in self.states.items() if state.stage is Stage.FOSSILIZED)
 
-    def accuracy(self, coalition: Sequence[str]) -> float:
+    def quality(self, coalition: Sequence[str]) -> float:
         value = self.world.host(self.epoch)
         for slot, state in self.states.items():
             if state.plan is not None:
@@ -123,7 +123,7 @@ class Episode:
             HOST_PARAMETERS,
             total,
             evaluation_loss=loss_of(full),
-            evaluation_accuracy=full,
+            evaluation_quality=full,
         )
         return Snapshot(host, slots)
 
@@ -174,8 +174,8 @@ class Episode:
             self.states[name] = replace(state, contribution=measured).ticked(self.world.thresholds)
 
 
-def loss_of(accuracy: float) -> float:
-    return 2.5 * (1.0 - accuracy)
+def loss_of(quality: float) -> float:
+    return 2.5 * (1.0 - quality)
 
 
 def after(state: SlotState, action: Action) -> SlotState:

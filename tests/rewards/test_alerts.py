@@ -16,7 +16,7 @@ TWIN = Twin(0.0, 1.0)
 
 def judged(before, after, mode=Mode.SHAPED, twin=TWIN) -> Reward:
     facts = {"table_before": before, "table_after": after, "twin_before": twin, "twin_after": twin}
-    return reward(step(snapshot(*HELD, accuracy=0.5, epoch=7), **facts), mode, CONFIG)
+    return reward(step(snapshot(*HELD, quality=0.5, epoch=7), **facts), mode, CONFIG)
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from esper.rewards import IncompleteTable, NotAPair, contribution, gain, interaction, shapley, shares
 
 SEEDS = "abcde"
-accuracies = st.floats(0.0, 1.0)
+qualities = st.floats(0.0, 1.0)
 
 
 def subsets(seeds):
@@ -19,7 +19,7 @@ def subsets(seeds):
 
 def tables_of(seeds):
     coalitions = subsets(seeds)
-    values = st.lists(accuracies, min_size=len(coalitions), max_size=len(coalitions))
+    values = st.lists(qualities, min_size=len(coalitions), max_size=len(coalitions))
     return values.map(lambda drawn: dict(zip(coalitions, drawn, strict=True)))
 
 

@@ -15,8 +15,8 @@ KEPT = slot("a", Stage.FOSSILIZED, alpha=1.0), slot("b", Stage.HOLDING, alpha=1.
 ALONE = (slot("a", Stage.HOLDING, alpha=1.0),)
 
 
-def of(slots, table, accuracy=0.5, twin=None, ending=Ending.RUNNING):
-    return Moment(snapshot(*slots, accuracy=accuracy), table, twin, ending)
+def of(slots, table, quality=0.5, twin=None, ending=Ending.RUNNING):
+    return Moment(snapshot(*slots, quality=quality), table, twin, ending)
 
 
 def test_seeds_that_need_each_other_are_paid_once():
@@ -59,11 +59,11 @@ def test_credit_that_was_not_kept_lapses_at_the_end_and_debt_stays():
     assert credit(of(HELD, bad, ending=Ending.TRUNCATED), CONFIG).paid == pytest.approx(-0.1)
 
 
-def test_debt_is_never_more_than_all_accuracy():
+def test_debt_is_never_more_than_all_quality():
     """A credit of 1/3 lapses beside debts of twice 2/3."""
     slots = (slot(name, Stage.HOLDING, alpha=1.0) for name in "abc")
     harm = table(none=1.0, a=1.0, b=0.0, c=0.0, ab=1.0, ac=1.0, bc=0.0, abc=0.0)
-    seeds = credit(of(slots, harm, accuracy=0.0, ending=Ending.TRUNCATED), CONFIG)
+    seeds = credit(of(slots, harm, quality=0.0, ending=Ending.TRUNCATED), CONFIG)
     assert (seeds.claimed, seeds.paid) == (-1.0, -1.0)
 
 

@@ -96,7 +96,7 @@ def test_twin_mode_pays_exactly_what_growth_bought():
         fossils = [slot for slot in last.after.slots if slot.stage is Stage.FOSSILIZED]
         growth = last.after.host.total_parameters / HOST_PARAMETERS
         delivered = last.table_after[frozenset(slot.slot for slot in fossils)]
-        bought = delivered - last.twin_after.accuracy - 0.08 * math.log(growth)
+        bought = delivered - last.twin_after.quality - 0.08 * math.log(growth)
         assert math.isclose(total(name, Mode.TWIN), bought, abs_tol=1e-9), name
 
 

@@ -13,7 +13,7 @@ SYNERGY = table(none=0.3, a=0.3, b=0.3, ab=0.6)
 
 
 def test_moment_reads_gain_contributions_and_shares_from_the_table():
-    moment = Moment(snapshot(*HELD, accuracy=0.6), SYNERGY)
+    moment = Moment(snapshot(*HELD, quality=0.6), SYNERGY)
     assert moment.gain == pytest.approx(0.3)
     assert moment.contributions == {"a": pytest.approx(0.3), "b": pytest.approx(0.3)}
     assert moment.shares == {"a": pytest.approx(0.15), "b": pytest.approx(0.15)}
@@ -22,7 +22,7 @@ def test_moment_reads_gain_contributions_and_shares_from_the_table():
 
 
 def test_proven_gain_is_the_lesser_of_what_is_known():
-    host = snapshot(*HELD, accuracy=0.6)
+    host = snapshot(*HELD, quality=0.6)
     assert Moment(host, SYNERGY, Twin(0.55, None)).proven_gain == pytest.approx(0.05)
     assert Moment(host, SYNERGY, Twin(0.1, None)).proven_gain == pytest.approx(0.3)
     assert Moment(host, {}, Twin(0.55, None)).proven_gain == pytest.approx(0.05)
@@ -39,7 +39,7 @@ def test_nothing_is_known_of_an_empty_table():
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_failed_measurement_is_not_a_zero(broken):
     """R4-M18."""
-    moment = Moment(snapshot(*HELD, accuracy=broken), {**SYNERGY, frozenset("a"): broken}, Twin(0.5, 1.0))
+    moment = Moment(snapshot(*HELD, quality=broken), {**SYNERGY, frozenset("a"): broken}, Twin(0.5, 1.0))
     assert moment.gain_over_twin is None
     assert moment.gain == pytest.approx(0.3)
     assert moment.contributions == {"a": pytest.approx(0.3)}
@@ -52,11 +52,11 @@ def test_seed_that_the_last_tick_removed_has_no_part():
 
 
 def test_percent_is_not_taken_for_a_fraction():
-    with pytest.raises(InvalidMoment, match=r"evaluation_accuracy is 75\.0; give a fraction"):
-        Moment(snapshot(accuracy=75.0), {})
-    with pytest.raises(InvalidMoment, match=r"accuracy of \['a'\] is 50\.0"):
+    with pytest.raises(InvalidMoment, match=r"evaluation_quality is 75\.0; give a fraction"):
+        Moment(snapshot(quality=75.0), {})
+    with pytest.raises(InvalidMoment, match=r"quality of \['a'\] is 50\.0"):
         Moment(snapshot(*HELD), table(none=0.2, a=50.0))
-    with pytest.raises(InvalidMoment, match=r"twin's accuracy is -0\.1"):
+    with pytest.raises(InvalidMoment, match=r"twin's quality is -0\.1"):
         Twin(-0.1, 1.0)
 
 

@@ -61,10 +61,10 @@ def test_rent_is_the_logarithm_of_growth_within_its_limit(host, total, expected)
 
 
 def test_gain_over_the_twin_is_a_difference_of_fractions():
-    assert gain_over_twin(Moment(snapshot(accuracy=0.7), {}, Twin(0.2, 1.0)), CONFIG) == pytest.approx(0.5)
-    assert gain_over_twin(Moment(snapshot(accuracy=0.1), {}, Twin(0.2, 1.0)), CONFIG) == pytest.approx(-0.1)
+    assert gain_over_twin(Moment(snapshot(quality=0.7), {}, Twin(0.2, 1.0)), CONFIG) == pytest.approx(0.5)
+    assert gain_over_twin(Moment(snapshot(quality=0.1), {}, Twin(0.2, 1.0)), CONFIG) == pytest.approx(-0.1)
     for unknown in (None, math.nan):
-        assert gain_over_twin(Moment(snapshot(accuracy=unknown), {}, Twin(0.2, 1.0)), CONFIG) == 0.0
+        assert gain_over_twin(Moment(snapshot(quality=unknown), {}, Twin(0.2, 1.0)), CONFIG) == 0.0
 
 
 @pytest.mark.parametrize("outcomes", [2, 10, 50_257])
@@ -88,14 +88,14 @@ def test_anti_gaming_penalties_are_linear_and_bounded(first, second):
 
         def worth(claim, penalty=penalty, off=off, gained=gained):
             """Seed a makes up for a harm of `claim` that b does."""
-            accuracies = table(none=off, a=off, b=max(0.0, 1.0 - claim), ab=off + gained)
-            return penalty(Moment(snapshot(*held, accuracy=off + gained), accuracies), CONFIG)
+            qualities = table(none=off, a=off, b=max(0.0, 1.0 - claim), ab=off + gained)
+            return penalty(Moment(snapshot(*held, quality=off + gained), qualities), CONFIG)
 
         assert abs(worth(first) - worth(second)) <= weight * abs(first - second) + 1e-9
         assert worth(1.0) < worth(0.5) < 0.0
-        # Each of two seeds holds nearly all accuracy.
+        # Each of two seeds holds nearly all quality.
         most = table(none=0.95, a=0.0, b=0.0, ab=0.95 + gained)
-        assert penalty(Moment(snapshot(*held, accuracy=0.95), most), CONFIG) == -weight
+        assert penalty(Moment(snapshot(*held, quality=0.95), most), CONFIG) == -weight
 
 
 @given(transitions(), configs())

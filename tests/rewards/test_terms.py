@@ -42,7 +42,7 @@ def bounds(config, slots):
         TermName.RATIO_PENALTY: config.ratio_weight,
         TermName.RANSOMWARE: config.ransomware_weight,
         TermName.GAIN_OVER_TWIN: 2 * config.gain_weight,
-        TermName.ACCURACY: config.gain_weight,
+        TermName.QUALITY: config.gain_weight,
         TermName.LOSS_GAIN: 2 * config.loss_weight,
         TermName.RENT: config.rent_weight * math.log(config.growth_limit),
         TermName.SHAPING: slots * config.shaping_weight,
@@ -147,7 +147,7 @@ def test_seed_kept_too_soon_loses_a_part_of_its_share(age, lost):
 
 def test_legitimacy_is_asked_only_at_fossilising_and_only_of_what_is_paid():
     before = snapshot(slot("a", Stage.HOLDING, alpha=1.0))
-    after = snapshot(slot("a", Stage.FOSSILIZED, alpha=1.0), accuracy=0.6)
+    after = snapshot(slot("a", Stage.FOSSILIZED, alpha=1.0), quality=0.6)
     worthless = step(before, after, table_after=table(none=0.2, a=0.6), twin_after=Twin(0.6, None))
     for other in (step(before), step(after), step(before, after), worthless):
         assert legitimacy_discount(other, CONFIG) == 0.0
@@ -164,23 +164,23 @@ def test_legitimacy_without_a_demand_or_a_horizon_still_wants_one_epoch():
             assert legitimacy_discount(kept, config) == pytest.approx(-lost)
 
 
-def test_terminal_objective_is_accuracy_minus_rent_at_the_horizon_only():
-    grown = step(snapshot(accuracy=0.75, host=100, total=300))
+def test_terminal_objective_is_quality_minus_rent_at_the_horizon_only():
+    grown = step(snapshot(quality=0.75, host=100, total=300))
     assert terminal_objective(grown, CONFIG) == 0.0
     expected = 0.75 - 0.08 * math.log(3)
     assert terminal_objective(replace(grown, ending=Ending.TRUNCATED), CONFIG) == pytest.approx(expected)
     assert terminal_objective(replace(grown, ending=Ending.TERMINATED), CONFIG) == -1.0
 
 
-def test_unmeasured_accuracy_earns_nothing_and_rent_is_due():
-    lost = step(snapshot(accuracy=math.nan, host=100, total=300), ending=Ending.TRUNCATED)
+def test_unmeasured_quality_earns_nothing_and_rent_is_due():
+    lost = step(snapshot(quality=math.nan, host=100, total=300), ending=Ending.TRUNCATED)
     assert terminal_objective(lost, CONFIG) == pytest.approx(-0.08 * math.log(3))
 
 
 @given(st.floats(0.01, 100.0), st.floats(0.0, 1.0), st.integers(100, 10**6))
-def test_sparse_scale_has_its_full_effect(scale, accuracy, total):
+def test_sparse_scale_has_its_full_effect(scale, quality, total):
     """R4-H10: the clamp comes before the scale, so that twice the scale is twice the reward."""
-    ended = step(snapshot(accuracy=accuracy, total=total), ending=Ending.TRUNCATED)
+    ended = step(snapshot(quality=quality, total=total), ending=Ending.TRUNCATED)
     plain = terminal_objective(ended, CONFIG)
     assert abs(plain) <= 1.0
     scaled = terminal_objective(ended, RewardConfig(outcomes=10, sparse_scale=scale))

@@ -361,5 +361,5 @@ def test_lines_tell_every_round_with_its_figures(tmp_path):
     Run(directory, config, RoundLines(Console(file=said, width=250))).start()
     text = said.getvalue()
     assert "round 3/3" in text
-    for word in ("return", "accuracy", "points over twin", "growth", "episodes/s", "entropy", "kl", "left"):
+    for word in ("return", "quality", "points over twin", "growth", "episodes/s", "entropy", "kl", "left"):
         assert word in text

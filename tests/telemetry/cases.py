@@ -93,7 +93,7 @@ def decision(epoch: int, op: str, **heads: Any) -> DecisionMade:
 
 def finished(**changed: Any) -> EpisodeFinished:
     given: dict[str, Any] = {
-        "task": "digits", "policy": "learned", "purpose": "train", "total": 0.5, "accuracy": 0.9, "twin_accuracy": 0.8,
+        "task": "digits", "policy": "learned", "purpose": "train", "total": 0.5, "quality": 0.9, "twin_quality": 0.8,
         "growth": 1.5, "fossilized": 1, "epochs": 9, "forced": 2, "ops": {"WAIT": 5}, "panic": None, "seconds": 1.5,
     }  # fmt: skip
     return EpisodeFinished(**(given | changed))

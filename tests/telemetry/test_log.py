@@ -94,9 +94,9 @@ def test_a_text_that_looks_like_a_number_or_nothing_stays_a_text(tmp_path):
 
 
 def test_numbers_of_numpy_become_plain_ones(tmp_path):
-    drawn = replace(finished(), total=np.float32(0.5), epochs=np.int64(9), accuracy=np.float64("inf"))
+    drawn = replace(finished(), total=np.float32(0.5), epochs=np.int64(9), quality=np.float64("inf"))
     (event,) = events_in(log_of(tmp_path, (0, 1, [drawn])))
-    assert event == finished(accuracy=math.inf)
+    assert event == finished(quality=math.inf)
     assert type(event.total) is float
 
 

@@ -12,7 +12,7 @@ from esper.telemetry.metrics import METRICS, metrics_of
 from tests.telemetry.cases import HEADS, ONE_OF_EACH, STARTED, UPDATE, finished, round_finished
 
 EVALUATION = EvaluationMade(
-    total=0.5, low=0.25, high=math.inf, accuracy=0.9, gain=None, growth=1.5, by_task={"digits": 1, "my/own.toml": 0.0},
+    total=0.5, low=0.25, high=math.inf, quality=0.9, gain=None, growth=1.5, by_task={"digits": 1, "my/own.toml": 0.0},
     best=True,
 )  # fmt: skip
 
@@ -41,7 +41,7 @@ class Wider(Event):
 def test_a_round_gives_its_means_and_the_shares_of_its_ops():
     assert figures_of(round_finished(0.5)) == {
         "round/return": 0.5,
-        "round/accuracy": 0.9,
+        "round/quality": 0.9,
         "round/gain": 0.1,
         "round/growth": 1.5,
         "round/forced_share": 0.25,

@@ -15,7 +15,7 @@ COMMANDS = {
     "exam": ("esper.cli.exam:exam", "compare policies on held-out seeds, with intervals"),
     "runs": ("esper.cli.runs:runs", "list runs with state, progress, best and age"),
     "show": ("esper.cli.runs:show", "show one run: state, settings, last rounds and evaluations"),
-    "compare": ("esper.cli.runs:compare", "show runs side by side: return, accuracy, growth, cost, settings"),
+    "compare": ("esper.cli.runs:compare", "show runs side by side: return, quality, growth, cost, settings"),
     "doctor": ("esper.cli.runs:doctor", "say what looks wrong with a run, why, and what to try"),
     "query": ("esper.cli.runs:query", "ask a run's events by SQL"),
     "tasks": ("esper.cli.tasks:tasks", "list the tasks"),

@@ -102,7 +102,7 @@ def compare(argv: list[str]) -> int:
     def compare(
         runs: tyro.conf.Positional[tuple[Path, ...]], picture: Path | None = None, json: bool = False
     ) -> tuple[tuple[Path, ...], Path | None, bool]:
-        """Show runs side by side: return, accuracy, growth, cost, and the settings in which they differ.
+        """Show runs side by side: return, quality, growth, cost, and the settings in which they differ.
 
         Args:
             runs: Directories of runs.

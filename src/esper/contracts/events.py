@@ -50,7 +50,7 @@ class OperationRefused(EpisodeEvent):
 
 @dataclass(frozen=True)
 class RewardHackingSuspected(EpisodeEvent):
-    """Taking this seed away costs far more than all seeds together gain. Accuracies as fractions."""
+    """Taking this seed away costs far more than all seeds together gain. Qualities as fractions."""
 
     slot: SlotId
     contribution: float

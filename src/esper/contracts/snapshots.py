@@ -27,8 +27,9 @@ class SlotSnapshot:
 
     `position` is the slot's place in the forward pass, from 0; `blueprints` are those that may germinate here.
     `age` counts epochs in the present stage. `gradient_norm` is the mean over the last epoch's batches.
-    `contribution` is the evaluation accuracy (a fraction) that the network loses without this seed. `alpha_target` is
-    where the seed is to end, which a newborn at full strength is on its way to only when it blends.
+    `contribution` is the quality that the network loses without this seed, `gain` what it has gained since the seed's
+    birth, whoever it is due to. `alpha_target` is where the seed is to end, which a newborn at full strength is on its
+    way to only when it blends.
     """
 
     slot: SlotId
@@ -47,6 +48,7 @@ class SlotSnapshot:
     parameters: int = 0
     gradient_norm: float | None = None
     contribution: float | None = None
+    gain: float | None = None
     anomalies: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ class SlotSnapshot:
 
 @dataclass(frozen=True)
 class HostSnapshot:
-    """The training run at one moment. Accuracies are fractions, losses are in nats.
+    """The training run at one moment. Losses are in nats; quality is what `Metric` makes of a score.
 
     `parameters` counts the host alone, `total_parameters` adds every seed that is present.
     """
@@ -75,7 +77,7 @@ class HostSnapshot:
     total_parameters: int
     train_loss: float | None = None
     evaluation_loss: float | None = None
-    evaluation_accuracy: float | None = None
+    evaluation_quality: float | None = None
     gradient_norm: float | None = None
 
 

@@ -33,11 +33,11 @@ def _count(default: int, low: int) -> int:
 
 @dataclass(frozen=True)
 class HeuristicConfig:
-    """When to do what. Contributions and accuracies are fractions, shares are of the horizon.
+    """When to do what. Contributions and qualities are fractions, shares are of the horizon.
 
     `min_contribution`: a held seed is kept from here on. `patience_holding`: epochs below it, one after the other,
     that cost a held seed its place.
-    `min_improvement`, `plateau_epochs`: accuracy is on a plateau when for so many epochs it was not that much better
+    `min_improvement`, `plateau_epochs`: quality is on a plateau when for so many epochs it was not that much better
     than the best before. `max_active`: seeds at a time that are neither fossils nor gone. `last_start`: share of the
     horizon after which nothing germinates.
     `optimism`: what every blueprint is expected to bring at first. `mixing_bonus`: what is expected on top of that from
@@ -70,7 +70,7 @@ class HeuristicConfig:
 class HeuristicState:
     """What is remembered of an episode: expectations by blueprint, and by slot the blueprint that was planted there.
 
-    `stale_epochs` counts epochs since accuracy last rose clearly above `best_accuracy`, or since a seed germinated.
+    `stale_epochs` counts epochs since quality last rose clearly above `best_quality`, or since a seed germinated.
     `low_epochs` counts for each slot the last epochs in which its held seed's contribution was too low.
     """
 
@@ -78,7 +78,7 @@ class HeuristicState:
     expected: tuple[float, ...]
     planted: tuple[int | None, ...]
     low_epochs: tuple[int, ...]
-    best_accuracy: float | None = None
+    best_quality: float | None = None
     stale_epochs: int = 0
 
 
@@ -87,7 +87,7 @@ class Sight:
     """What the rules look at. `None` is "not measured"; all but the first two have one entry per slot."""
 
     progress: float
-    accuracy: float | None
+    quality: float | None
     legal: dict[Op, tuple[bool, ...]]
     contribution: tuple[float | None, ...]
     holding: tuple[bool, ...]
@@ -108,7 +108,7 @@ class Heuristic:
 
     def __init__(self, fields: ObservationFields, config: HeuristicConfig | None = None) -> None:
         self.config = config or HeuristicConfig()
-        self._host = _places(fields.host, ("progress", "accuracy"))
+        self._host = _places(fields.host, ("progress", "quality"))
         self._slot = _places(fields.slots, ("stage_holding", "stage_fossilized", "seed", "contribution", "anomaly"))
         self._blueprint = _places(fields.blueprints, ("cost", "kind_mix_space", "kind_mix_channels"))
 
@@ -141,10 +141,10 @@ class Heuristic:
         slots, slots_valid = observation["slots"], observation["slots_valid"]
         column = {name: slots[:, place].tolist() for name, place in self._slot.items()}
         measured = slots_valid[:, self._slot["contribution"]].tolist()
-        legal, accuracy = legal_ops(observation), self._host["accuracy"]
+        legal, quality = legal_ops(observation), self._host["quality"]
         return Sight(
             progress=float(host[self._host["progress"]]),
-            accuracy=float(host[accuracy]) if host_valid[accuracy] else None,
+            quality=float(host[quality]) if host_valid[quality] else None,
             legal={op: tuple(legal[op].tolist()) for op in Op},
             contribution=tuple(v if ok else None for v, ok in zip(column["contribution"], measured, strict=True)),
             holding=tuple(map(bool, column["stage_holding"])),
@@ -168,10 +168,10 @@ class Heuristic:
         slots = zip(state.low_epochs, sight.holding, sight.contribution, strict=True)
         low = tuple(self._low_epochs(*slot) for slot in slots)
         state = replace(state, low_epochs=low)
-        if sight.accuracy is None:
+        if sight.quality is None:
             return state
-        if state.best_accuracy is None or sight.accuracy > state.best_accuracy + self.config.min_improvement:
-            return replace(state, best_accuracy=sight.accuracy, stale_epochs=0)
+        if state.best_quality is None or sight.quality > state.best_quality + self.config.min_improvement:
+            return replace(state, best_quality=sight.quality, stale_epochs=0)
         return replace(state, stale_epochs=state.stale_epochs + 1)
 
     def _low_epochs(self, before: int, held: bool, contribution: float | None) -> int:

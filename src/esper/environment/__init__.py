@@ -19,7 +19,7 @@ from esper.environment.data import (
 )
 from esper.environment.env import GrowEnv
 from esper.environment.episode import Episode, Outcome, World
-from esper.environment.evaluation import Evaluation, evaluate
+from esper.environment.evaluation import Evaluation, FunctionJudge, Judge, SplitJudge, Worth, evaluate
 from esper.environment.governor import Governor, GovernorConfig, InvalidGovernor
 from esper.environment.masks import masks_of
 from esper.environment.observation import BLUEPRINT_FEATURES, FIELDS, HOST_FEATURES, SLOT_FEATURES, Feature, observe

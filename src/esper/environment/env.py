@@ -125,10 +125,10 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         return self.reward_config.discount
 
     @property
-    def twin_accuracy(self) -> float | None:
+    def twin_quality(self) -> float | None:
         """Of the twin in the present epoch; None in reward modes that need no twin."""
         twin = self._twin(self._started().snapshot.host.epoch)
-        return None if twin is None else twin.accuracy
+        return None if twin is None else twin.quality
 
     def _twin(self, epoch: int) -> Twin | None:
         """The twin at `epoch`; a twin that ended early stays as it was."""
@@ -146,7 +146,7 @@ def _info(outcome: Outcome, value: Reward, refused: tuple[str, ...]) -> dict[str
         "refused": refused,
         "reward_terms": dict(value.terms),
         "alerts": value.alerts,
-        "accuracy": outcome.evaluation.accuracy,
+        "quality": outcome.evaluation.quality,
         "loss": outcome.evaluation.loss,
         "panic": outcome.panic,
     }

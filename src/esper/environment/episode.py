@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from esper.contracts import WAIT, Action, HostSnapshot, NullSink, Sink, Snapshot, Verdict
 from esper.environment.data import Splits
-from esper.environment.evaluation import Evaluation, evaluate
+from esper.environment.evaluation import Evaluation, SplitJudge, evaluate
 from esper.environment.governor import Governor, GovernorConfig
 from esper.environment.randomness import TURN, global_draws_from, stream
 from esper.environment.tasks import Task
@@ -52,7 +52,8 @@ class Episode:
         probe: Probe | None = None,
     ) -> None:
         self.task = task
-        self.train, self.evaluation_split = splits.train, splits.evaluation
+        self.train = splits.train
+        self.judge = SplitJudge(splits.evaluation, task.classes, task.metric)
         with global_draws_from(seed, "weights"):
             self.body = graft(
                 task.build_host().to(world.compute.device),
@@ -64,11 +65,9 @@ class Episode:
                 sink=sink or NullSink(),
             )
         self.trainer = Trainer(self.body, task, seed, world.compute, probe)
-        labels = self.evaluation_split.y
-        commonest = float(labels.bincount().max()) / len(labels)
-        self.governor = Governor(world.governor, task.classes, commonest)
-        self.evaluation = evaluate(self.body, self.evaluation_split)
-        self._lost = self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
+        self.governor = Governor(world.governor, self.judge.guess)
+        self.evaluation = evaluate(self.body, self.judge)
+        self._lost = self.governor.check(self.body, self.evaluation.loss, self.evaluation.quality)
         """Why the episode is lost before it begins; it then ends with its first step."""
         self.snapshot = self._snapshot(None)
         self.panic: str | None = None
@@ -84,10 +83,10 @@ class Episode:
         with TURN:
             verdict = self.body.execute(action)
             measures = None if self._lost else self._train()
-            self.panic = self._lost or self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
+            self.panic = self._lost or self.governor.check(self.body, self.evaluation.loss, self.evaluation.quality)
             if self.panic is not None:
                 self.governor.roll_back(self.body, self.trainer.optimizer)
-                self.evaluation = evaluate(self.body, self.evaluation_split)
+                self.evaluation = evaluate(self.body, self.judge)
             self.body.tick()
         self.snapshot = self._snapshot(measures)
         return Outcome(action if verdict else WAIT, verdict, self.evaluation, self.panic)
@@ -95,10 +94,7 @@ class Episode:
     def _train(self) -> EpochMeasures:
         """One epoch, and what the network is worth after it."""
         measures = self.trainer.epoch(self.train)
-        self.evaluation = evaluate(self.body, self.evaluation_split)
-        table, everyone = self.evaluation.table, self.body.blended()
-        for slot in everyone:
-            self.body.record_contribution(slot, table[everyone] - table[everyone - {slot}])
+        self.evaluation = evaluate(self.body, self.judge)
         return measures
 
     def _snapshot(self, measures: EpochMeasures | None) -> Snapshot:
@@ -111,7 +107,7 @@ class Episode:
             total_parameters=host_parameters + sum(slot.parameters for slot in slots),
             train_loss=None if measures is None else measures.loss,
             evaluation_loss=self.evaluation.loss,
-            evaluation_accuracy=self.evaluation.accuracy,
+            evaluation_quality=self.evaluation.quality,
             gradient_norm=None if measures is None else measures.gradient_norm,
         )
         return Snapshot(host, slots)

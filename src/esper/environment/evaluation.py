@@ -1,16 +1,17 @@
-"""What a body is worth on a split: loss, accuracy, and the accuracy of every coalition that credit needs.
+"""What a body is worth: loss and quality of the live network, and the quality of every coalition that credit needs.
 
 The fossils alone are always among them: they are what is delivered in the end.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import SlotId
+from esper.contracts import ACCURACY, Metric, SlotId, loss_metric
 from esper.environment.data import Split
 from esper.growth import Body, Coalition, evaluating
 
@@ -21,15 +22,79 @@ ROWS_AT_ONCE = 256
 """Bounds the memory of an evaluation, and keeps its features in a CPU's cache."""
 
 
+class Worth(NamedTuple):
+    """Of one network: its quality by the metric in use, and its loss in nats."""
+
+    quality: float
+    loss: float
+
+
+class Judge(Protocol):
+    """Says what a body is worth when only some of its seeds are on."""
+
+    metric: Metric
+
+    def worths(self, body: Body, coalitions: Sequence[Coalition]) -> list[Worth]: ...
+
+
+@dataclass(frozen=True)
+class FunctionJudge:
+    """Any evaluation of a model, asked once per coalition. It returns the score, or the score and the loss (nats)."""
+
+    evaluate: Callable[[nn.Module], float | tuple[float, float]]
+    metric: Metric = ACCURACY
+
+    def worths(self, body: Body, coalitions: Sequence[Coalition]) -> list[Worth]:
+        worths = []
+        for coalition in coalitions:
+            with body.only(coalition):
+                told = self.evaluate(body.host)
+            score, loss = told if isinstance(told, tuple) else (told, float("nan"))
+            worths.append(Worth(self.metric.quality(score), loss))
+        return worths
+
+
+class SplitJudge:
+    """Evaluates whole tensors; coalitions share what they can of the forward pass."""
+
+    def __init__(self, split: Split, classes: int, metric: Metric = ACCURACY) -> None:
+        self.metric, self._split = metric, split
+        commonest = float(split.y.bincount().max()) / len(split.y)
+        self.guess = Worth(commonest if metric == ACCURACY else 0.0, loss_metric(classes).worst)
+        """What blind guessing is worth."""
+
+    def worths(self, body: Body, coalitions: Sequence[Coalition]) -> list[Worth]:
+        return self._worths(lambda x: list(body.coalition_outputs(coalitions, x).values()), body)
+
+    def worth(self, model: nn.Module) -> Worth:
+        """Of a plain network."""
+        (worth,) = self._worths(lambda x: [model(x.clone())], model)  # a copy, because a first layer may work in place
+        return worth
+
+    def _worths(self, outputs_of: Callable[[Tensor], Sequence[Tensor]], model: nn.Module) -> list[Worth]:
+        """With a single transfer from the device at the end."""
+        split, totals = self._split, []
+        with evaluating(model):
+            for x, y in zip(split.x.split(ROWS_AT_ONCE), split.y.split(ROWS_AT_ONCE), strict=True):
+                totals.append(torch.stack([_hits_and_loss(output, y) for output in outputs_of(x)]))
+        means = (torch.stack(totals).sum(dim=0) / len(split.x)).tolist()
+        return [Worth(right if self.metric == ACCURACY else self.metric.quality(loss), loss) for right, loss in means]
+
+
+def _hits_and_loss(output: Tensor, y: Tensor) -> Tensor:
+    hits = (output.argmax(1) == y).sum()
+    return torch.stack([hits.double(), nn.functional.cross_entropy(output, y, reduction="sum").double()])
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """`loss` (nats) and `accuracy` (a fraction) of the live network; `table` has the accuracy of each coalition.
+    """`loss` (nats) and `quality` of the live network; `table` has the quality of each coalition.
 
     `kept_loss` is that of the host with its fossils alone.
     """
 
     loss: float
-    accuracy: float
+    quality: float
     table: Mapping[Coalition, float]
     kept_loss: float
 
@@ -44,21 +109,12 @@ def coalitions_of(blended: Iterable[SlotId], exact: bool = False) -> list[Coalit
     return [full, *(full - {seed} for seed in seeds), frozenset()]
 
 
-def evaluate(body: Body, split: Split, exact: bool = False) -> Evaluation:
-    """One evaluation of everything, with a single transfer from the device at the end."""
+def evaluate(body: Body, judge: Judge, exact: bool = False) -> Evaluation:
+    """One evaluation of everything. The body takes note of its quality and of what each seed contributes."""
     kept = frozenset(fossil.slot for fossil in body.fossils())
     wanted = list(dict.fromkeys([*coalitions_of(body.blended(), exact), kept]))
-    hits = torch.zeros(len(wanted), dtype=torch.float64, device=split.x.device)
-    losses = torch.zeros(2, dtype=torch.float64, device=split.x.device)
-    with evaluating(body):
-        for x, y in zip(split.x.split(ROWS_AT_ONCE), split.y.split(ROWS_AT_ONCE), strict=True):
-            outputs: dict[Coalition, Tensor] = body.coalition_outputs(wanted, x)
-            losses += torch.stack([_total_loss(outputs[coalition], y) for coalition in (wanted[0], kept)])
-            hits += torch.stack([(outputs[coalition].argmax(1) == y).sum() for coalition in wanted])
-    live_loss, kept_loss, *shares = (torch.cat([losses, hits]) / len(split.x)).tolist()
-    table = dict(zip(wanted, shares, strict=True))
-    return Evaluation(live_loss, table[wanted[0]], table, kept_loss)
-
-
-def _total_loss(output: Tensor, y: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(output, y, reduction="sum")
+    worths = dict(zip(wanted, judge.worths(body, wanted), strict=True))
+    table = {coalition: worth.quality for coalition, worth in worths.items()}
+    body.record_qualities(table)
+    live = worths[wanted[0]]
+    return Evaluation(live.loss, live.quality, table, worths[kept].loss)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from esper.contracts import EsperError
+from esper.environment.evaluation import Worth
 from esper.growth import Body
 
 
@@ -56,22 +57,21 @@ class GovernorConfig:
 class Governor:
     """Watches one episode. It holds one copy of the body's state, whatever the length of the episode."""
 
-    def __init__(self, config: GovernorConfig, classes: int, commonest: float) -> None:
-        """`commonest` is the share of the commonest class: the accuracy of the best blind guess."""
+    def __init__(self, config: GovernorConfig, guess: Worth) -> None:
+        """`guess` is what blind guessing is worth."""
         self._config = config
-        self._guessing_loss = math.log(classes)
-        self._guessing_accuracy = commonest
+        self._guess = guess
         self._recent: deque[float] = deque(maxlen=config.window)
         self._best_loss = math.inf
         self._strikes = 0
         self._good: dict[str, Any] | None = None
 
-    def check(self, body: Body, loss: float, accuracy: float) -> str | None:
+    def check(self, body: Body, loss: float, quality: float) -> str | None:
         """What is wrong, in words, or None; then the present state is kept as the last good one."""
         panic = self._non_finite(body, loss)
         if panic is not None:
             return panic
-        panic = self._collapsed(loss, accuracy) or self._diverged(loss)
+        panic = self._collapsed(loss, quality) or self._diverged(loss)
         self._strikes = 0 if panic is None else self._strikes + 1
         if panic is None:
             self._recent.append(loss)
@@ -104,12 +104,12 @@ class Governor:
         sums = torch.stack([parameter.detach().sum() for parameter in body.host_weights()])
         return None if bool(sums.isfinite().all()) else "a weight of the host is not finite"
 
-    def _collapsed(self, loss: float, accuracy: float) -> str | None:
+    def _collapsed(self, loss: float, quality: float) -> str | None:
         config = self._config
-        learned = self._best_loss < config.learned_share * self._guessing_loss
-        guesses = accuracy <= self._guessing_accuracy and loss >= config.collapsed_share * self._guessing_loss
+        learned = self._best_loss < config.learned_share * self._guess.loss
+        guesses = quality <= self._guess.quality and loss >= config.collapsed_share * self._guess.loss
         return (
-            f"accuracy {accuracy:.3f} is a guess after a loss of {self._best_loss:.3f}" if learned and guesses else None
+            f"quality {quality:.3f} is a guess after a loss of {self._best_loss:.3f}" if learned and guesses else None
         )
 
     def _diverged(self, loss: float) -> str | None:
@@ -117,6 +117,6 @@ class Governor:
         if not recent:
             return None
         mean = fmean(recent)
-        margin = max(config.sigmas * pstdev(recent), config.absolute_share * self._guessing_loss)
+        margin = max(config.sigmas * pstdev(recent), config.absolute_share * self._guess.loss)
         diverged = loss > mean + margin and loss > config.relative * mean
         return f"loss {loss:.3f} is far above its recent mean of {mean:.3f}" if diverged else None

@@ -85,7 +85,7 @@ HOST_FEATURES: tuple[Feature[Snapshot], ...] = (
     Feature(
         "evaluation_loss", "symlog of the evaluation loss (nats)", lambda s: _symlog(s.host.evaluation_loss), 0, 10
     ),
-    Feature("accuracy", "evaluation accuracy, a fraction", lambda s: s.host.evaluation_accuracy),
+    Feature("quality", "evaluation quality, a fraction", lambda s: s.host.evaluation_quality),
     Feature("gradient_norm", "symlog of the host's mean gradient norm", lambda s: _symlog(s.host.gradient_norm), 0, 10),
     Feature(
         "growth",
@@ -137,7 +137,7 @@ SLOT_FEATURES: tuple[Feature[SlotView], ...] = (
     Feature("gradient_norm", "symlog of the seed's mean gradient norm", lambda v: _symlog(v.slot.gradient_norm), 0, 10),
     Feature(
         "contribution",
-        "accuracy lost without the seed, a fraction; not measured at alpha 0",
+        "quality lost without the seed, a fraction; not measured at alpha 0",
         lambda v: v.slot.contribution,
         -1,
         1,

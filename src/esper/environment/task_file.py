@@ -13,15 +13,14 @@
     channels = [8, 8, 8]
 
 May be added: `summary`, `blueprints` (a list; all that fit without it), `augment` (true or false),
-`max_gradient_norm`, `cooldown_share`, `samples` (rows to train on; all without it), and for the host `kernel`, `norm`
-and `pool_after`. A host of kind "dense" has
-`widths` instead.
+`max_gradient_norm`, `cooldown_share`, `samples` (rows to train on; all without it), `judged_by` ("accuracy", or "loss"
+for cross-entropy), and for the host `kernel`, `norm` and `pool_after`. A host of kind "dense" has `widths` instead.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from esper.checked import BadValue, checked, read_toml, shown_value
 from esper.contracts import EsperError, nearest
@@ -31,6 +30,10 @@ MAX_LAYERS = 64
 MAX_WIDTH = 1_024
 MAX_KERNEL = 15
 NORMS = ("group", "batch", "none")
+
+
+JudgedBy = Literal["accuracy", "loss"]
+"""What a task's networks are compared by."""
 
 
 class InvalidTaskFile(EsperError):
@@ -62,6 +65,7 @@ class TaskFile:
     max_gradient_norm: float = 1.0
     cooldown_share: float = 0.4
     samples: int | None = None
+    judged_by: JudgedBy = "accuracy"
     shape: ConvShape | tuple[int, ...] = field(init=False)
     """What the table `host` describes: a CNN's shape, or a perceptron's widths."""
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import nn
 
-from esper.contracts import EsperError, SlotId, nearest
+from esper.contracts import ACCURACY, EsperError, Metric, SlotId, loss_metric, nearest
 from esper.environment.data import SOURCES, Source, Splits, first_rows
-from esper.environment.task_file import InvalidTaskFile, read_task_file
+from esper.environment.task_file import InvalidTaskFile, JudgedBy, read_task_file
 from esper.growth import ConvHost, ConvShape, DenseHost, count_parameters, graft
 
 DEFAULT_TASK = "digits-pointwise"
@@ -51,6 +52,7 @@ class Task:
     draws initial weights from the global random numbers. `blueprints` narrows what may germinate; None allows all
     that fit. `horizon` counts epochs, `batch_size` samples. `augment` crops and flips training images.
     Gradients are clipped to `max_gradient_norm`. Learning rates fall in the last `cooldown_share` of the epochs.
+    `judged_by` is "accuracy", or "loss" for cross-entropy in nats.
     """
 
     name: str
@@ -68,8 +70,13 @@ class Task:
     augment: bool = False
     max_gradient_norm: float = 1.0
     cooldown_share: float = 0.4
+    judged_by: JudgedBy = "accuracy"
 
     def __post_init__(self) -> None:
+        if self.judged_by not in get_args(JudgedBy):
+            raise InvalidTask(
+                f"task '{self.name}' has judged_by {self.judged_by!r}; give one of {', '.join(get_args(JudgedBy))}"
+            )
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", self.name) or self.name.lower().endswith(".toml"):
             raise InvalidTask(
                 f"a task cannot be named {self.name[:80]!r}; use up to 64 letters, digits, '-', '_' and '.', "
@@ -87,6 +94,10 @@ class Task:
         if isinstance(value, bool) or not isinstance(value, types) or not least <= value <= most:
             number = "an integer" if isinstance(least, int) else "a number"
             raise InvalidTask(f"task '{self.name}' has {field} {value!r}; give {number} from {least:,} to {most:,}")
+
+    @property
+    def metric(self) -> Metric:
+        return ACCURACY if self.judged_by == "accuracy" else loss_metric(self.classes)
 
     def host_parameters(self) -> int:
         """The exact parameter count of a freshly built host; the global random numbers stay as they are."""
@@ -185,6 +196,7 @@ def load_task(path: Path) -> Task:
             augment=file.augment,
             max_gradient_norm=file.max_gradient_norm,
             cooldown_share=file.cooldown_share,
+            judged_by=file.judged_by,
         )
         built = built if file.samples is None else with_samples(built, file.samples)
         _check_fit(source, file.shape, file.augment)

@@ -21,4 +21,4 @@ def twin_curve(task: Task, splits: Splits, seed: int, world: World) -> tuple[Twi
 
 
 def _now(episode: Episode) -> Twin:
-    return Twin(episode.evaluation.accuracy, episode.evaluation.loss)
+    return Twin(episode.evaluation.quality, episode.evaluation.loss)

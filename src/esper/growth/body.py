@@ -48,7 +48,7 @@ class HarvestDiffers(EsperError):
 
 
 class NotMeasurable(EsperError):
-    """A contribution was recorded for a slot that holds no seed."""
+    """Contributions cannot be told from what was evaluated."""
 
 
 class Body(nn.Module):
@@ -73,6 +73,8 @@ class Body(nn.Module):
         self.execution_order = tuple(slot.id for slot in sorted(slots, key=lambda slot: slot.site.position))
         self.thresholds = thresholds
         self.epoch = 0
+        self.quality: float | None = None
+        """Of the live network when it was last evaluated."""
         self.sink = sink
         self._slots = {slot.id: slot for slot in slots}
         self._host_cost = host_cost
@@ -92,7 +94,7 @@ class Body(nn.Module):
 
     def snapshots(self) -> tuple[SlotSnapshot, ...]:
         """One frozen picture per slot, in slot order."""
-        return tuple(slot.snapshot() for slot in self._slots.values())
+        return tuple(slot.snapshot(self.quality) for slot in self._slots.values())
 
     @property
     def host_parameters(self) -> int:
@@ -123,7 +125,7 @@ class Body(nn.Module):
             return Verdict((Check("nothing to do", action.op is Op.WAIT),))
         if action.slot not in self._slots:
             return Verdict((Check(f"no slot '{action.slot}'; {nearest(action.slot, self._slots)}", False),))
-        return gates.judge(action, self._slots[action.slot].snapshot(), self.thresholds)
+        return gates.judge(action, self._slots[action.slot].snapshot(self.quality), self.thresholds)
 
     def execute(self, action: Action) -> Verdict:
         """Execute `action` if it is legal and its gate lets it pass; else change nothing. Never raises for either."""
@@ -132,7 +134,10 @@ class Body(nn.Module):
             self.sink.write(OperationRefused(self.epoch, action.op.name, action.slot, verdict.reasons))
         elif action.op is not Op.WAIT:
             slot = self.slot(str(action.slot))
-            self._become(slot, _NEXT[action.op](slot.state, action), verdict.reasons)
+            state = _NEXT[action.op](slot.state, action)
+            if action.op is Op.GERMINATE:
+                state = replace(state, quality_at_birth=self.quality)
+            self._become(slot, state, verdict.reasons)
         return verdict
 
     def tick(self) -> None:
@@ -174,12 +179,21 @@ class Body(nn.Module):
         for slot in self._slots.values():
             slot.record_gradients()
 
-    def record_contribution(self, name: SlotId, contribution: float | None) -> None:
-        """Note what the network would lose without this seed, as a fraction of accuracy."""
-        slot = self.slot(name)
-        if contribution is not None and slot.seed is None:
-            raise NotMeasurable(f"slot '{name}' holds no seed, so that nothing contributes; record None")
-        slot.state = replace(slot.state, contribution=contribution)
+    def record_qualities(self, table: Mapping[Coalition, float]) -> None:
+        """Note what the network is worth with some of its seeds left out, for each coalition that was evaluated.
+
+        All seeds on must be among them. A seed contributes what the network loses without it; where that was not
+        evaluated, its contribution is not measured.
+        """
+        everyone = self.blended()
+        if everyone not in table:
+            raise NotMeasurable(
+                f"no quality was given for {sorted(everyone)}, all seeds that are there; evaluate the live network too"
+            )
+        self.quality = table[everyone]
+        for slot in self.living():
+            without = table.get(everyone - {slot.id})
+            slot.state = replace(slot.state, contribution=None if without is None else self.quality - without)
 
     def record_anomaly(self, name: SlotId, what: str) -> None:
         """Note that something is wrong with this seed in this epoch."""
@@ -222,10 +236,10 @@ class Body(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         slots = [encode_slot(slot.id, slot.state) for slot in self.slots]
-        return {"epoch": self.epoch, "generator": self._generator.get_state(), "slots": slots}
+        return {"epoch": self.epoch, "quality": self.quality, "generator": self._generator.get_state(), "slots": slots}
 
     def set_extra_state(self, saved: Any) -> None:
-        self.epoch = saved["epoch"]
+        self.epoch, self.quality = saved["epoch"], saved["quality"]
         self._generator.set_state(saved["generator"])
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:

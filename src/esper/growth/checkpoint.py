@@ -34,7 +34,8 @@ def check_fits(state: Mapping[str, Any], host: nn.Module, slots: Sequence[Slot])
 
 
 def _states(own: Any, slots: Sequence[Slot]) -> list[SlotState]:
-    if not isinstance(own, dict) or set(own) != {"epoch", "generator", "slots"} or type(own["epoch"]) is not int:
+    known = isinstance(own, dict) and set(own) == {"epoch", "quality", "generator", "slots"}
+    if not known or type(own["epoch"]) is not int or not isinstance(own["quality"], float | None):
         raise InvalidCheckpoint("the state is not that of a body; give what `Body.state_dict()` returned")
     try:
         torch.Generator().set_state(own["generator"])

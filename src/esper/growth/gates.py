@@ -48,7 +48,7 @@ class Thresholds:
             raise InvalidThresholds(f"min_gradient_norm is {self.min_gradient_norm}; give a small positive number")
         if not -1.0 <= self.min_contribution <= 1.0:
             raise InvalidThresholds(
-                f"min_contribution is {self.min_contribution}; give an accuracy as a fraction, such as 0.01"
+                f"min_contribution is {self.min_contribution}; give a quality as a fraction, such as 0.01"
             )
 
     @property
@@ -143,17 +143,16 @@ def _into_holding(slot: SlotSnapshot, thresholds: Thresholds) -> tuple[Check, ..
 
 def _into_fossilized(slot: SlotSnapshot, thresholds: Thresholds) -> tuple[Check, ...]:
     checks = (_aged(slot, thresholds.min_holding_epochs), _still(slot), _sound(slot))
-    contribution, least = slot.contribution, thresholds.min_contribution
-    if contribution is None:
+    if slot.contribution is None:
         return (*checks, Check("the seed's contribution was not measured", False))
-    return (
-        *checks,
-        Check.that(
-            contribution >= least,
-            f"contribution {contribution:.3g} is at least {least:g}",
-            f"contribution {contribution:.3g} is below {least:g}",
-        ),
-    )
+    # A host that has come to rely on a seed suffers without it, even if the seed never helped.
+    gained = () if slot.gain is None else (_enough("gain since birth", slot.gain, thresholds),)
+    return (*checks, _enough("contribution", slot.contribution, thresholds), *gained)
+
+
+def _enough(what: str, value: float, thresholds: Thresholds) -> Check:
+    least, is_value = thresholds.min_contribution, f"{what} {value:.3g} is"
+    return Check.that(value >= least, f"{is_value} at least {least:g}", f"{is_value} below {least:g}")
 
 
 _CHECKS = {Gate.G1: _into_training, Gate.G2: _into_blending, Gate.G3: _into_holding}

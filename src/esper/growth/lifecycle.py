@@ -49,8 +49,8 @@ class Plan:
 class SlotState:
     """Everything a slot is besides weights. A plan is there exactly while a seed is, and alpha is above 0.
 
-    `next_style` is the one that the seed takes on when alpha has come down to 0.
-    The measurements are those of the last epoch; `None` is "not measured".
+    `next_style` is the one that the seed takes on when alpha has come down to 0. `quality_at_birth` is that of the
+    network before the seed was there. The other measurements are those of the last epoch; `None` is "not measured".
     """
 
     stage: Stage = Stage.DORMANT
@@ -58,6 +58,7 @@ class SlotState:
     plan: Plan | None = None
     schedule: AlphaSchedule = field(default_factory=AlphaSchedule)
     next_style: Style | None = None
+    quality_at_birth: float | None = None
     gradient_norm: float | None = None
     contribution: float | None = None
     anomalies: tuple[str, ...] = ()

@@ -72,8 +72,9 @@ class Slot(nn.Module):
     def seed_parameters(self) -> list[nn.Parameter]:
         return [] if self.seed is None else list(self.seed.parameters())
 
-    def snapshot(self) -> SlotSnapshot:
-        state, plan = self.state, self.state.plan
+    def snapshot(self, quality: float | None = None) -> SlotSnapshot:
+        """The slot now; `quality` is that of the network."""
+        state, plan, born = self.state, self.state.plan, self.state.quality_at_birth
         return SlotSnapshot(
             slot=self.id,
             topology=self.site.topology,
@@ -91,6 +92,7 @@ class Slot(nn.Module):
             parameters=sum(parameter.numel() for parameter in self.seed_parameters),
             gradient_norm=state.gradient_norm,
             contribution=state.contribution,
+            gain=None if quality is None or born is None else quality - born,
             anomalies=state.anomalies,
         )
 

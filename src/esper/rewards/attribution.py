@@ -1,6 +1,6 @@
 """Who brought how much: pure functions of one coalition table.
 
-A table maps sets of seeds, named by their slots, to the evaluation accuracy (a fraction) of the network with exactly
+A table maps sets of seeds, named by their slots, to the evaluation quality (a fraction) of the network with exactly
 these seeds on. Its largest coalition is the full one: every seed that shows in the output.
 """
 
@@ -44,12 +44,12 @@ def contribution(table: Table, seed: SlotId) -> float | None:
     full = full_coalition(table)
     if seed not in full:
         return None
-    return _accuracy(table, full) - _accuracy(table, full - {seed})
+    return _quality(table, full) - _quality(table, full - {seed})
 
 
 def gain(table: Table) -> float:
     """What all seeds together bring: all on minus all off."""
-    return _accuracy(table, full_coalition(table)) - _accuracy(table, frozenset())
+    return _quality(table, full_coalition(table)) - _quality(table, frozenset())
 
 
 def interaction(table: Table, first: SlotId, second: SlotId) -> float | None:
@@ -96,13 +96,13 @@ def shares(table: Table) -> dict[SlotId, float]:
     full = full_coalition(table)
     if len(table) == 2 ** len(full):
         return shapley(table)
-    whole = _accuracy(table, full)
-    removal = {seed: whole - _accuracy(table, full - {seed}) for seed in sorted(full)}
+    whole = _quality(table, full)
+    removal = {seed: whole - _quality(table, full - {seed}) for seed in sorted(full)}
     rest = (gain(table) - sum(removal.values())) / len(full)
     return {seed: cost + rest for seed, cost in removal.items()}
 
 
-def _accuracy(table: Table, coalition: frozenset[SlotId]) -> float:
+def _quality(table: Table, coalition: frozenset[SlotId]) -> float:
     _require(table, (coalition,))
     return table[coalition]
 

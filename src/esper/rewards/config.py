@@ -1,4 +1,4 @@
-"""Every weight, cost and limit of the rewards, with its range. Accuracies are fractions, so 0.01 is one point."""
+"""Every weight, cost and limit of the rewards, with its range. Qualities are fractions, so 0.01 is one point."""
 
 import math
 from dataclasses import dataclass, field, fields, replace
@@ -43,10 +43,10 @@ class RewardConfig:
     )
     discount: float = _setting(1.0, 0.5, 1.0, "discount per epoch, the same as the learner's")
 
-    gain_weight: float = _setting(1.0, 0.0, 10.0, "worth of accuracy gained over the twin")
+    gain_weight: float = _setting(1.0, 0.0, 10.0, "worth of quality gained over the twin")
     loss_weight: float = _setting(1.0, 0.0, 10.0, "worth of the baseline loss gained over the twin")
-    contribution_weight: float = _setting(1.0, 0.0, 10.0, "worth of accuracy gained over all-off")
-    rent_weight: float = _setting(0.08, 0.0, 1.0, "accuracy that growing by a factor e must bring to pay")
+    contribution_weight: float = _setting(1.0, 0.0, 10.0, "worth of quality gained over all-off")
+    rent_weight: float = _setting(0.08, 0.0, 1.0, "quality that growing by a factor e must bring to pay")
     growth_limit: float = _setting(1000.0, 2.0, 1e6, "growth beyond which rent rises no further")
     shaping_weight: float = _setting(0.05, 0.0, 2.5, "worth of a slot's whole way from DORMANT to FOSSILIZED")
 
@@ -67,8 +67,8 @@ class RewardConfig:
     suspicious_contribution: float = _setting(0.1, 0.0, 1.0, "contribution below which no seed is suspected")
     negligible_gain: float = _setting(0.01, 0.0, 1.0, "joint gain up to which the seeds gain nothing")
     ratio_limit: float = _setting(3.0, 1.0, 100.0, "times the joint gain that one seed's contribution may be")
-    ratio_weight: float = _setting(0.1, 0.0, 10.0, "penalty per accuracy claimed beyond that limit")
-    ransomware_weight: float = _setting(0.3, 0.0, 10.0, "penalty per accuracy held to ransom")
+    ratio_weight: float = _setting(0.1, 0.0, 10.0, "penalty per quality claimed beyond that limit")
+    ransomware_weight: float = _setting(0.3, 0.0, 10.0, "penalty per quality held to ransom")
 
     sparse_scale: float = _setting(1.0, 0.01, 100.0, "scale of the terminal objective")
     termination_penalty: float = _setting(2.0, 0.0, 100.0, "cost of being ended by the governor")

@@ -8,13 +8,13 @@ from esper.rewards.moment import Moment
 
 
 def bounded(value: float) -> float:
-    """No network gains or loses more than all accuracy."""
+    """No network gains or loses more than all quality."""
     return max(-1.0, min(1.0, value))
 
 
 @dataclass(frozen=True)
 class Credit:
-    """Sums over all seeds, as fractions of accuracy. `paid` is never more than `claimed`."""
+    """Sums over all seeds, as fractions of quality. `paid` is never more than `claimed`."""
 
     claimed: float
     paid: float

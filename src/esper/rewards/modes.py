@@ -50,8 +50,8 @@ TERMS_OF: dict[Mode, tuple[TermName, ...]] = {
     Mode.MINIMAL: (TermName.TERMINAL_OBJECTIVE, TermName.INTERVENTION_COST),
     Mode.LOSS: (TermName.LOSS_GAIN, TermName.RENT, TermName.TERMINATION),
     Mode.TWIN: (TermName.GAIN_OVER_TWIN, TermName.RENT, TermName.TERMINATION),
-    Mode.SOLO: (TermName.ACCURACY, TermName.RENT, TermName.TERMINATION),
-    Mode.FRUGAL: (TermName.ACCURACY, TermName.RENT, TermName.INTERVENTION_COST, TermName.TERMINATION),
+    Mode.SOLO: (TermName.QUALITY, TermName.RENT, TermName.TERMINATION),
+    Mode.FRUGAL: (TermName.QUALITY, TermName.RENT, TermName.INTERVENTION_COST, TermName.TERMINATION),
 }
 
 

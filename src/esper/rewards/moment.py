@@ -35,13 +35,13 @@ def difference(left: float | None, right: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class Twin:
-    """The run of the same seed without growth, at the same epoch. Accuracy is a fraction."""
+    """The run of the same seed without growth, at the same epoch. Quality is a fraction."""
 
-    accuracy: float | None
+    quality: float | None
     loss_nats: float | None
 
     def __post_init__(self) -> None:
-        _check_fraction("the twin's accuracy", self.accuracy)
+        _check_fraction("the twin's quality", self.quality)
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Moment:
     kept_loss_nats: float | None = None
 
     def __post_init__(self) -> None:
-        _check_fraction("evaluation_accuracy", self.snapshot.host.evaluation_accuracy)
-        for coalition, accuracy in self.table.items():
-            _check_fraction(f"the accuracy of {sorted(coalition)}", accuracy)
+        _check_fraction("evaluation_quality", self.snapshot.host.evaluation_quality)
+        for coalition, quality in self.table.items():
+            _check_fraction(f"the quality of {sorted(coalition)}", quality)
         slots = [slot.slot for slot in self.snapshot.slots]
         for name in sorted(frozenset().union(*self.table).difference(slots)):
             raise InvalidMoment(f"the table names slot '{name}', which the snapshot lacks; {nearest(name, slots)}")
@@ -70,10 +70,10 @@ class Moment:
         return self.ending is not Ending.RUNNING
 
     @cached_property
-    def accuracy(self) -> float | None:
+    def quality(self) -> float | None:
         """Of the live network; at the horizon of what is delivered, the host with its fossils."""
         if self.ending is not Ending.TRUNCATED or not self.table:
-            return measured(self.snapshot.host.evaluation_accuracy)
+            return measured(self.snapshot.host.evaluation_quality)
         fossils = (slot.slot for slot in self.snapshot.slots if slot.stage is Stage.FOSSILIZED)
         return measured(self.table.get(frozenset(fossils)))
 
@@ -89,12 +89,12 @@ class Moment:
 
     @cached_property
     def gain_over_twin(self) -> float | None:
-        return difference(self.snapshot.host.evaluation_accuracy, self.twin.accuracy if self.twin else None)
+        return difference(self.snapshot.host.evaluation_quality, self.twin.quality if self.twin else None)
 
     @cached_property
     def bought(self) -> float | None:
-        """Accuracy above the twin's, of what counts: see `accuracy`."""
-        return difference(self.accuracy, self.twin.accuracy if self.twin else None)
+        """Quality above the twin's, of what counts: see `quality`."""
+        return difference(self.quality, self.twin.quality if self.twin else None)
 
     @cached_property
     def proven_gain(self) -> float | None:

@@ -1,6 +1,6 @@
 """What a moment is worth, part by part. Rewards are differences of these, so that they telescope.
 
-Each part has a fixed bound, is 0 where nothing has grown (`accuracy` alone is not), and takes what was not measured as
+Each part has a fixed bound, is 0 where nothing has grown (`quality` alone is not), and takes what was not measured as
 neither gain nor loss. In the last moment only what is delivered earns, the host with its fossils; all seeds pay rent.
 """
 
@@ -26,13 +26,13 @@ PROGRESS: dict[Stage, tuple[float, float]] = {
 
 
 def gain_over_twin(moment: Moment, config: RewardConfig) -> float:
-    """Accuracy above that of the run without growth."""
+    """Quality above that of the run without growth."""
     return config.gain_weight * (moment.bought or 0.0)
 
 
-def accuracy(moment: Moment, config: RewardConfig) -> float:
-    """Accuracy as such. No action changes the twin's, so this ranks actions as `gain_over_twin` does."""
-    return config.gain_weight * (moment.accuracy or 0.0)
+def quality(moment: Moment, config: RewardConfig) -> float:
+    """Quality as such. No action changes the twin's, so this ranks actions as `gain_over_twin` does."""
+    return config.gain_weight * (moment.quality or 0.0)
 
 
 def loss_gain(moment: Moment, config: RewardConfig) -> float:

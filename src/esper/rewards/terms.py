@@ -25,7 +25,7 @@ class TermName(StrEnum):
     RATIO_PENALTY = "ratio_penalty"
     RANSOMWARE = "ransomware"
     GAIN_OVER_TWIN = "gain_over_twin"
-    ACCURACY = "accuracy"
+    QUALITY = "quality"
     LOSS_GAIN = "loss_gain"
     RENT = "rent"
     SHAPING = "shaping"
@@ -94,15 +94,15 @@ def legitimacy_discount(transition: Transition, config: RewardConfig) -> float:
 
 
 def terminal_objective(transition: Transition, config: RewardConfig) -> float:
-    """At the horizon the accuracy minus rent, within ±1 before it is scaled; the worst of that at the governor's end.
+    """At the horizon the quality minus rent, within ±1 before it is scaled; the worst of that at the governor's end.
 
-    An accuracy that was not measured earns nothing, and rent is due all the same.
+    A quality that was not measured earns nothing, and rent is due all the same.
     """
     if transition.ending is Ending.RUNNING:
         return 0.0
     if transition.ending is Ending.TERMINATED:
         return -config.sparse_scale
-    return config.sparse_scale * bounded((transition.end.accuracy or 0.0) + potentials.rent(transition.end, config))
+    return config.sparse_scale * bounded((transition.end.quality or 0.0) + potentials.rent(transition.end, config))
 
 
 def termination(transition: Transition, config: RewardConfig) -> float:
@@ -118,36 +118,34 @@ def _worth(unit: str, meaning: str, potential: Potential, needs_twin: bool = Fal
     return Term(unit, meaning, partial(difference, potential), potential, needs_twin)
 
 
-ACCURACY = "accuracy as a fraction"
+QUALITY = "quality as a fraction"
 
 TERMS: dict[TermName, Term] = {
     TermName.CONTRIBUTION: _worth(
-        ACCURACY, "what the seeds claim: what removing each costs, at least its share", potentials.contribution
+        QUALITY, "what the seeds claim: what removing each costs, at least its share", potentials.contribution
     ),
     TermName.ATTRIBUTION_DISCOUNT: _worth(
-        ACCURACY, "what they claim beyond their shares of the proven joint gain", potentials.attribution_discount, True
+        QUALITY, "what they claim beyond their shares of the proven joint gain", potentials.attribution_discount, True
     ),
     TermName.RATIO_PENALTY: _worth(
-        ACCURACY, "contributions out of proportion to the joint gain", potentials.ratio_penalty, True
+        QUALITY, "contributions out of proportion to the joint gain", potentials.ratio_penalty, True
     ),
     TermName.RANSOMWARE: _worth(
-        ACCURACY, "contributions of seeds that gain nothing together", potentials.ransomware, True
+        QUALITY, "contributions of seeds that gain nothing together", potentials.ransomware, True
     ),
     TermName.GAIN_OVER_TWIN: _worth(
-        ACCURACY, "accuracy above the paired run without growth", potentials.gain_over_twin, True
+        QUALITY, "quality above the paired run without growth", potentials.gain_over_twin, True
     ),
-    TermName.ACCURACY: _worth(ACCURACY, "accuracy, the host's own included", potentials.accuracy),
+    TermName.QUALITY: _worth(QUALITY, "quality, the host's own included", potentials.quality),
     TermName.LOSS_GAIN: _worth(
         "fraction of the loss of guessing", "loss below the paired run without growth", potentials.loss_gain, True
     ),
-    TermName.RENT: _worth(ACCURACY, "logarithm of growth, times its weight", potentials.rent),
-    TermName.SHAPING: _worth(
-        ACCURACY, "progress of all slots, taken back when the episode is over", potentials.shaping
-    ),
-    TermName.INTERVENTION_COST: Term(ACCURACY, "cost of the executed op", intervention_cost),
-    TermName.ALPHA_SHOCK: Term(ACCURACY, "changes of alpha that are too fast", alpha_shock),
-    TermName.HOLDING_PENALTY: Term(ACCURACY, "seeds held for too long", holding_penalty),
-    TermName.LEGITIMACY_DISCOUNT: Term(ACCURACY, "seeds kept too soon", legitimacy_discount, needs_twin=True),
-    TermName.TERMINAL_OBJECTIVE: Term(ACCURACY, "accuracy minus rent, at the end only", terminal_objective),
-    TermName.TERMINATION: Term(ACCURACY, "penalty for being ended by the governor", termination),
+    TermName.RENT: _worth(QUALITY, "logarithm of growth, times its weight", potentials.rent),
+    TermName.SHAPING: _worth(QUALITY, "progress of all slots, taken back when the episode is over", potentials.shaping),
+    TermName.INTERVENTION_COST: Term(QUALITY, "cost of the executed op", intervention_cost),
+    TermName.ALPHA_SHOCK: Term(QUALITY, "changes of alpha that are too fast", alpha_shock),
+    TermName.HOLDING_PENALTY: Term(QUALITY, "seeds held for too long", holding_penalty),
+    TermName.LEGITIMACY_DISCOUNT: Term(QUALITY, "seeds kept too soon", legitimacy_discount, needs_twin=True),
+    TermName.TERMINAL_OBJECTIVE: Term(QUALITY, "quality minus rent, at the end only", terminal_objective),
+    TermName.TERMINATION: Term(QUALITY, "penalty for being ended by the governor", termination),
 }

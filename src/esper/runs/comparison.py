@@ -11,10 +11,10 @@ from esper.telemetry.query import query
 from esper.telemetry.sinks import flattened
 
 TRAINED = """
-    SELECT round + 1 AS round, total AS return, accuracy, gain, growth, episodes_per_second FROM rounds ORDER BY round
+    SELECT round + 1 AS round, total AS return, quality, gain, growth, episodes_per_second FROM rounds ORDER BY round
 """
 EVALUATED = """
-    SELECT round + 1 AS round, total AS return, low, high, accuracy, growth, best FROM evaluations ORDER BY round
+    SELECT round + 1 AS round, total AS return, low, high, quality, growth, best FROM evaluations ORDER BY round
 """
 SPENT = "SELECT count(*) AS episodes, coalesce(sum(seconds), 0) AS seconds FROM episodes"
 
@@ -25,7 +25,7 @@ class RunOutcome:
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
         "run", "state", "rounds", "episodes", "core minutes", "best return", "at round", "return", "low", "high",
-        "accuracy", "growth",
+        "quality", "growth",
     )  # fmt: skip
 
     run: str
@@ -44,7 +44,7 @@ class RunOutcome:
         best = max(self.evaluated, key=lambda row: row["return"], default={})
         last = self.evaluated[-1] if self.evaluated else {}
         spent = (self.run, self.state, len(self.trained), self.episodes, self.seconds / 60)
-        names = ("return", "low", "high", "accuracy", "growth")
+        names = ("return", "low", "high", "quality", "growth")
         row = (*spent, best.get("return"), best.get("round"), *(last.get(name) for name in names))
         return dict(zip(self.COLUMNS, row, strict=True))
 
@@ -88,10 +88,10 @@ def draw_outcomes(outcomes: Sequence[RunOutcome], out: Path) -> bool:
         at, mean, low, high = ([row[name] for row in outcome.evaluated] for name in ("round", "return", "low", "high"))
         learning.plot(at, mean, marker="o", ms=4, color=line.get_color(), label=outcome.run)
         learning.fill_between(at, low, high, color=line.get_color(), alpha=0.12, lw=0)
-        growth, accuracy = ([row[name] for row in outcome.evaluated] for name in ("growth", "accuracy"))
-        worth.plot(growth, [100 * each for each in accuracy], marker="o", ms=4, color=line.get_color())
+        growth, quality = ([row[name] for row in outcome.evaluated] for name in ("growth", "quality"))
+        worth.plot(growth, [100 * each for each in quality], marker="o", ms=4, color=line.get_color())
     learning.set(xlabel="round", ylabel="return", title="thin: training; dots: greedy, with 95 % intervals")
-    worth.set(xlabel="parameters / host parameters", ylabel="evaluation accuracy (%)", title="evaluations in turn")
+    worth.set(xlabel="parameters / host parameters", ylabel="evaluation quality (%)", title="evaluations in turn")
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)
     figure.savefig(out, dpi=130)
     return True

@@ -39,7 +39,7 @@ class TrainConfig:
     reward: str = "frugal"
     """Reward mode: shaped, simplified, sparse, minimal, loss, twin, solo or frugal."""
     rent: float = 0.08
-    """Accuracy that growing by a factor e must bring to pay."""
+    """Quality that growing by a factor e must bring to pay."""
     backend: Literal["serial", "process", "ray"] = "process"
     """Where episodes are played. All give the same results."""
     workers: int = 0

@@ -1,4 +1,4 @@
-"""A picture of one episode: the stages of every slot, alpha, and accuracy beside that of the twin."""
+"""A picture of one episode: the stages of every slot, alpha, and quality beside that of the twin."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,17 +70,17 @@ def draw_episode(story: EpisodeStory, out: Path) -> bool:
         return False
     figure = Figure(figsize=(9, 3.2 + 0.55 * len(story.slots)), layout="constrained")
     axes, slots = figure.subplots(2, 1, sharex=True, height_ratios=[2.4, 0.55 * len(story.slots) + 0.4])
-    _draw_accuracy(axes, story)
+    _draw_quality(axes, story)
     _draw_slots(slots, story)
     figure.savefig(out, dpi=140)
     return True
 
 
-def _draw_accuracy(axes: "Axes", story: EpisodeStory) -> None:
+def _draw_quality(axes: "Axes", story: EpisodeStory) -> None:
     paid = [event for event in story.events if isinstance(event, RewardPaid)]
-    axes.plot([each.epoch + 1 for each in paid], [100 * each.accuracy for each in paid], color="#c8102e", label="grown")
+    axes.plot([each.epoch + 1 for each in paid], [100 * each.quality for each in paid], color="#c8102e", label="grown")
     axes.plot(range(len(story.twin)), [100 * each for each in story.twin], color="#1a1a1a", ls="--", label="no growth")
-    axes.set_ylabel("evaluation accuracy (%)")
+    axes.set_ylabel("evaluation quality (%)")
     axes.set_title(story.title, fontsize=11)
     growth = axes.twinx()
     growth.step([each.epoch + 1 for each in paid], [each.growth for each in paid], where="post", color="#0072b2", lw=1)

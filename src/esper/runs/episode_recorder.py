@@ -49,7 +49,7 @@ class EpisodeRecorder:
         slots = env.episode.snapshot.slots
         contributions = {slot.slot: slot.contribution for slot in slots if slot.contribution is not None}
         terms = {str(name): value for name, value in info["reward_terms"].items()}
-        self.write(RewardPaid(epoch, reward, terms, info["accuracy"], info["loss"], growth, contributions))
+        self.write(RewardPaid(epoch, reward, terms, info["quality"], info["loss"], growth, contributions))
         if self._detailed:
             self.write(GradientsSeen(epoch, self._gradients.figures()))
             self._gradients = GradientCollector()

@@ -15,7 +15,7 @@ from esper.contracts import (
     StageChanged,
 )
 from esper.controller import Decision
-from esper.environment import GrowEnv, twin_curve
+from esper.environment import GrowEnv, Task, twin_curve
 from esper.runs.backends import one_thread
 from esper.runs.episode_picture import EpisodeStory, draw_episode
 from esper.runs.episode_recorder import EpisodeRecorder
@@ -27,9 +27,9 @@ from esper.telemetry import DecisionMade, EpisodeFinished, RewardPaid, RolledBac
 class Narrator(EpisodeRecorder):
     """Prints a line for everything that happens."""
 
-    def __init__(self, console: Console, horizon: int) -> None:
+    def __init__(self, console: Console, task: Task) -> None:
         super().__init__()
-        self.console, self.horizon = console, horizon
+        self.console, self.task = console, task
         self.alphas: list[dict[str, float]] = []
         self._aside: list[str] = []
         self._decision = self._twin = ""
@@ -37,7 +37,7 @@ class Narrator(EpisodeRecorder):
     def narrate(self, env: GrowEnv, decision: Decision, forced: bool, reward: float, info: Mapping[str, Any]) -> None:
         """Also keeps the alpha of every slot, and what the twin has come to."""
         assert env.episode is not None
-        self._twin = "" if env.twin_accuracy is None else f" ({env.twin_accuracy:5.1%} without growth)"
+        self._twin = "" if env.twin_quality is None else f" ({self.task.metric.show(env.twin_quality)} without growth)"
         self.alphas.append({slot.slot: slot.alpha for slot in env.episode.snapshot.slots})
         super().narrate(env, decision, forced, reward, info)
 
@@ -48,8 +48,9 @@ class Narrator(EpisodeRecorder):
             self._decision = _decided(event)
         elif isinstance(event, RewardPaid):
             self.console.print(
-                f"epoch {event.epoch + 1:>3}/{self.horizon}  {self._decision:<46}  accuracy {event.accuracy:6.1%}"
-                f"{self._twin}  growth x{event.growth:<5.1f} reward {event.total:+.3f}",
+                f"epoch {event.epoch + 1:>3}/{self.task.horizon}  {self._decision:<46}  "
+                f"{self.task.metric.name} {self.task.metric.show(event.quality):>6}{self._twin}  "
+                f"growth x{event.growth:<5.1f} reward {event.total:+.3f}",
                 soft_wrap=True,
             )
             for line in self._aside:
@@ -71,14 +72,16 @@ def narrate_episode(
     """Play and print one episode, draw it to `picture` if that is given, and return how it ended."""
     find_policy(policy)  # say what is wrong with it before the data is loaded
     player = Player(Game(reward=reward, data_dir=data_dir))
-    horizon = player.env(task).task.horizon
-    console.print(f"{policy} plays {task}, seed {seed}, {horizon} epochs", soft_wrap=True)
-    narrator = Narrator(console, horizon)
+    played = player.env(task).task
+    console.print(f"{policy} plays {task}, seed {seed}, {played.horizon} epochs", soft_wrap=True)
+    narrator = Narrator(console, played)
     with one_thread():
         finished = player.play(Job(task, seed, policy, Purpose.COMPARE), narrator).finished
-    twin = "" if finished.twin_accuracy is None else f", {finished.twin_accuracy:.1%} without growth"
+    metric = played.metric
+    twin = "" if finished.twin_quality is None else f", {metric.show(finished.twin_quality)} without growth"
     console.print(
-        f"the end: accuracy {finished.accuracy:.1%}{twin}, {finished.growth:.1f} times the host's parameters, "
+        f"the end: {metric.name} {metric.show(finished.quality)}{twin}, "
+        f"{finished.growth:.1f} times the host's parameters, "
         f"{finished.fossilized} seed(s) kept, return {finished.total:+.3f}, {finished.seconds:.1f} s",
         soft_wrap=True,
     )
@@ -88,7 +91,7 @@ def narrate_episode(
 
 
 def _draw(env: GrowEnv, narrator: Narrator, title: str, seed: int, picture: Path, console: Console) -> None:
-    twin = [each.accuracy or 0.0 for each in twin_curve(env.task, env.splits, seed, env.world)]
+    twin = [each.quality or 0.0 for each in twin_curve(env.task, env.splits, seed, env.world)]
     events, alphas = tuple(narrator.events), narrator.alphas
     drawn = draw_episode(EpisodeStory(title, env.task.horizon, env.task.slots, events, alphas, twin), picture)
     console.print(f"picture: {picture}" if drawn else 'no picture: pip install "esper-growth[demo]"', soft_wrap=True)

@@ -67,7 +67,7 @@ class Game:
     reward: str = "twin"
     discount: float = 1.0
     rent: float = 0.08
-    """Accuracy that growing by a factor e must bring to pay."""
+    """Quality that growing by a factor e must bring to pay."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     exploration: float = 0.0
     persistence: float = 0.0
@@ -215,8 +215,8 @@ class EpisodeTally:
             policy=job.policy,
             purpose=job.purpose.value,
             total=self.total,
-            accuracy=env.episode.evaluation.table[kept] if panic is None else self.info["accuracy"],
-            twin_accuracy=env.twin_accuracy,
+            quality=env.episode.evaluation.table[kept] if panic is None else self.info["quality"],
+            twin_quality=env.twin_quality,
             growth=body.costs().kept.parameters / body.host_parameters,
             fossilized=len(kept),
             epochs=self.epochs,

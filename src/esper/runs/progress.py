@@ -166,7 +166,7 @@ def _opening(config: TrainConfig, workers: int, done: int) -> str:
 def _figures(summary: RoundFinished) -> str:
     gain = "" if summary.gain is None else f" ({summary.gain * 100:+.1f} points over twin)"
     return (
-        f"return {summary.total:+.3f}  accuracy {summary.accuracy:.1%}{gain}  growth x{summary.growth:.1f}  "
+        f"return {summary.total:+.3f}  quality {summary.quality:.1%}{gain}  growth x{summary.growth:.1f}  "
         f"{summary.episodes_per_second:.2f} episodes/s"
     )
 
@@ -195,7 +195,7 @@ def _evaluation(found: EvaluationMade) -> str:
     best = "  best so far" if found.best else ""
     return (
         f"return {found.total:+.3f} ({found.low:+.3f} to {found.high:+.3f})  "
-        f"accuracy {found.accuracy:.1%}{gain}  growth x{found.growth:.1f}{best}"
+        f"quality {found.quality:.1%}{gain}  growth x{found.growth:.1f}{best}"
     )
 
 
@@ -218,8 +218,8 @@ def comparison_table(finished: Sequence[EpisodeFinished]) -> Table:
     """Policies side by side, one block per task; means over the same seeds."""
     seeds = len({(each.task, each.policy) for each in finished})
     count = len(finished) // max(seeds, 1)
-    table = Table(title=f"evaluation accuracy and growth over {count} held-out seeds", title_justify="left")
-    for name in ("task", "policy", "return", "accuracy", "lowest", "growth", "kept seeds"):
+    table = Table(title=f"evaluation quality and growth over {count} held-out seeds", title_justify="left")
+    for name in ("task", "policy", "return", "quality", "lowest", "growth", "kept seeds"):
         table.add_column(name, justify="left" if name in {"task", "policy"} else "right")
     for task in dict.fromkeys(each.task for each in finished):
         for policy in dict.fromkeys(each.policy for each in finished):
@@ -228,8 +228,8 @@ def comparison_table(finished: Sequence[EpisodeFinished]) -> Table:
                 task,
                 {"greedy": "learned", "none": "no growth"}.get(policy, policy),
                 f"{fmean([each.total for each in rows]):+.3f}",
-                f"{fmean([each.accuracy for each in rows]):.1%}",
-                f"{min(each.accuracy for each in rows):.1%}",
+                f"{fmean([each.quality for each in rows]):.1%}",
+                f"{min(each.quality for each in rows):.1%}",
                 f"x{fmean([each.growth for each in rows]):.1f}",
                 f"{fmean([each.fossilized for each in rows]):.1f}",
             )

@@ -48,11 +48,11 @@ def _scatter(axes: "Axes", compared: Sequence[EpisodeFinished]) -> None:
     """One dot per held-out seed and policy, a large one for the mean."""
     for policy in dict.fromkeys(each.policy for each in compared):
         rows = [each for each in compared if each.policy == policy]
-        growth, accuracy = [each.growth for each in rows], [each.accuracy * 100 for each in rows]
+        growth, quality = [each.growth for each in rows], [each.quality * 100 for each in rows]
         colour = COLOURS.get(policy, "#66a182")
-        axes.scatter(growth, accuracy, s=14, alpha=0.5, color=colour)
-        mean = (sum(growth) / len(rows), sum(accuracy) / len(rows))
+        axes.scatter(growth, quality, s=14, alpha=0.5, color=colour)
+        mean = (sum(growth) / len(rows), sum(quality) / len(rows))
         axes.scatter(*mean, s=90, color=colour, edgecolor="white", label=LABELS.get(policy, policy), zorder=3)
-    axes.set(xlabel="parameters / host parameters", ylabel="evaluation accuracy (%)", title="held-out seeds")
+    axes.set(xlabel="parameters / host parameters", ylabel="evaluation quality (%)", title="held-out seeds")
     axes.set_xscale("log")
     axes.legend(frameon=False, loc="best")

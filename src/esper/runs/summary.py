@@ -20,7 +20,7 @@ def summarise(finished: Sequence[EpisodeFinished], seconds: float) -> RoundFinis
     free = sum(ops.values())
     return RoundFinished(
         total=mean([each.total for each in finished]),
-        accuracy=mean([each.accuracy for each in finished]),
+        quality=mean([each.quality for each in finished]),
         gain=mean_gain(finished),
         growth=mean([each.growth for each in finished]),
         forced_share=sum(each.forced for each in finished) / epochs,
@@ -42,7 +42,7 @@ def evaluated(finished: Sequence[EpisodeFinished], best: float | None) -> Evalua
         total=total,
         low=low,
         high=high,
-        accuracy=mean([each.accuracy for each in finished]),
+        quality=mean([each.quality for each in finished]),
         gain=mean_gain(finished),
         growth=mean([each.growth for each in finished]),
         by_task={task: mean([each.total for each in finished if each.task == task]) for task in tasks},
@@ -56,8 +56,8 @@ def mean(numbers: Sequence[float]) -> float:
 
 
 def mean_gain(finished: Sequence[EpisodeFinished]) -> float | None:
-    """Accuracy over the twins'; None without twins."""
-    gains = [each.accuracy - each.twin_accuracy for each in finished if each.twin_accuracy is not None]
+    """Quality over the twins'; None without twins."""
+    gains = [each.quality - each.twin_quality for each in finished if each.twin_quality is not None]
     return mean(gains) if gains else None
 
 

@@ -175,7 +175,7 @@ KINDS: dict[str, AnomalyKind] = {
         "give the task a longer horizon, lower rent, or raise ppo.exploration",
     ),
     "reward_hacking": AnomalyKind(
-        "the policy may be paid for dependence instead of accuracy",
+        "the policy may be paid for dependence instead of quality",
         "use a reward that pays for the joint gain, such as twin or solo, and look at the seeds with 'esper query'",
     ),
     "ransomware": AnomalyKind(

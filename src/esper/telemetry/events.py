@@ -1,6 +1,6 @@
 """Every kind of event that a run writes, beside those of the contracts. docs/events.md says what each field means.
 
-Accuracies, shares and probabilities are fractions; times are seconds; "growth" is total over host parameters.
+Qualities, shares and probabilities are fractions; times are seconds; "growth" is total over host parameters.
 None is "not measured", never zero.
 """
 
@@ -68,8 +68,8 @@ class EpisodeFinished(Event):
     policy: str
     purpose: str
     total: float
-    accuracy: float
-    twin_accuracy: float | None
+    quality: float
+    twin_quality: float | None
     growth: float
     fossilized: int
     epochs: int
@@ -103,7 +103,7 @@ class RewardPaid(EpisodeEvent):
 
     total: float
     terms: dict[str, float]
-    accuracy: float
+    quality: float
     loss: float
     growth: float
     contributions: dict[str, float] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class RoundFinished(Event):
     """A round of training episodes; means over its episodes."""
 
     total: float
-    accuracy: float
+    quality: float
     gain: float | None
     growth: float
     forced_share: float
@@ -262,7 +262,7 @@ class EvaluationMade(Event):
     total: float
     low: float
     high: float
-    accuracy: float
+    quality: float
     gain: float | None
     growth: float
     by_task: dict[str, float]

@@ -3,14 +3,17 @@
 from esper.runs.exam.row import ExamRow
 
 
-def made_row(policy="learned", seed=0, accuracy=0.5, task="toy", parameters=200, **changed):
+def made_row(policy="learned", seed=0, quality=0.5, task="toy", parameters=200, **changed):
     values = {
         "task": task,
         "policy": policy,
         "seed": seed,
-        "accuracy": accuracy,
-        "evaluation_accuracy": accuracy,
-        "area": accuracy / 2,
+        "rent": 0.1,
+        "judged_by": "accuracy",
+        "quality": quality,
+        "loss": 2.0 * (1.0 - quality),
+        "evaluation_quality": quality,
+        "area": quality / 2,
         "host_parameters": 100,
         "parameters": parameters,
         "training_flops": 1000.0 * parameters,
@@ -21,10 +24,10 @@ def made_row(policy="learned", seed=0, accuracy=0.5, task="toy", parameters=200,
     return ExamRow(**{**values, **changed})
 
 
-def made_rows(task="toy", **accuracies):
-    """Rows of policies by their accuracies on seeds 0, 1, ..."""
+def made_rows(task="toy", **qualities):
+    """Rows of policies by their qualities on seeds 0, 1, ..."""
     return [
-        made_row(policy, seed, accuracy, task)
-        for policy, values in accuracies.items()
-        for seed, accuracy in enumerate(values)
+        made_row(policy, seed, quality, task)
+        for policy, values in qualities.items()
+        for seed, quality in enumerate(values)
     ]

@@ -9,9 +9,9 @@ import torch
 
 from esper.contracts import WAIT
 from esper.controller import NoGrowth, Schedule, ScheduledSeed
-from esper.environment import Episode, Split, World, find_task
+from esper.environment import Episode, Split, SplitJudge, World, find_task
 from esper.growth import count_flops, count_parameters
-from esper.runs.exam.examiner import Control, Examiner, StaticJob, TrialJob, epoch_flops, share_right
+from esper.runs.exam.examiner import Control, Examiner, StaticJob, TrialJob, epoch_flops
 from esper.runs.player import Game, Job, Played, Purpose
 from tests.runs.worlds import tiny_task
 
@@ -40,7 +40,7 @@ def static_job(task, control, sat):
     )
 
 
-def accuracy_of(network, split):
+def quality_of(network, split):
     with torch.no_grad():
         return (network.eval()(split.x).argmax(1) == split.y).float().mean().item()
 
@@ -66,16 +66,16 @@ def test_the_row_of_no_growth_is_that_of_the_host_trained_by_hand(task, player):
     found, splits = find_task(task), find_task(task).load(None)
     episode, curve = Episode(found, splits, 5, World()), []
     for _ in range(found.horizon):
-        curve.append(episode.step(WAIT).evaluation.accuracy)
+        curve.append(episode.step(WAIT).evaluation.quality)
     host = episode.body.harvest()
     row = player.play(job_of(task, "none", seed=5)).row
     assert (row.task, row.policy, row.seed, row.rollbacks) == (task, "none", 5, 0)
-    assert row.accuracy == pytest.approx(accuracy_of(host, splits.test))
-    assert row.evaluation_accuracy == pytest.approx(curve[-1]) == pytest.approx(accuracy_of(host, splits.evaluation))
-    assert row.accuracy != pytest.approx(row.evaluation_accuracy, abs=1e-4), "the splits can be told apart"
+    assert row.quality == pytest.approx(quality_of(host, splits.test))
+    assert row.evaluation_quality == pytest.approx(curve[-1]) == pytest.approx(quality_of(host, splits.evaluation))
+    assert row.quality != pytest.approx(row.evaluation_quality, abs=1e-4), "the splits can be told apart"
     assert row.area == pytest.approx(fmean(curve))
     assert row.parameters == row.host_parameters == found.host_parameters() == 2 * 4 + 4 + 4 * 4 + 4 + 4 * 3 + 3
-    assert (row.growth, row.score(0.08)) == (1.0, row.accuracy)
+    assert (row.growth, row.score) == (1.0, row.quality)
     operations = 2 * (2 * 4 + 4 * 4 + 4 * 3) + 2 * 4
     assert row.inference_flops == count_flops(host, splits.test.x[:1]) == operations
     assert row.training_flops == 3 * operations * len(splits.train.x) * found.horizon
@@ -88,8 +88,8 @@ def test_what_was_kept_counts_and_is_paid_for(task, player):
     kept = body.harvest()
     assert sat.fossils == body.fossils() != ()
     assert sat.row.parameters == count_parameters(kept.parameters()) > sat.row.host_parameters
-    assert sat.row.accuracy == pytest.approx(accuracy_of(kept, test))
-    assert sat.row.score(0.1) == pytest.approx(sat.row.accuracy - 0.1 * math.log(sat.row.parameters / 47))
+    assert sat.row.quality == pytest.approx(quality_of(kept, test))
+    assert sat.row.score == pytest.approx(sat.row.quality - 0.08 * math.log(sat.row.parameters / 47))
     assert sat.row.inference_flops == count_flops(kept, test.x[:1])
     assert sat.row.training_flops > player.play(job_of(task, "none")).row.training_flops
 
@@ -99,9 +99,9 @@ def test_seeds_that_were_not_fossilised_do_not_count(task, player, tmp_path):
     body, splits = player.env(task).episode.body, player.env(task).splits
     assert body.blended() == {"layer1"}, "a seed shows in the output of the body"
     with body.only(()):
-        alone = accuracy_of(body, splits.test), accuracy_of(body, splits.evaluation)
-    assert accuracy_of(body, splits.evaluation) != pytest.approx(alone[1], abs=1e-4)
-    assert (sat.row.accuracy, sat.row.evaluation_accuracy) == pytest.approx(alone)
+        alone = quality_of(body, splits.test), quality_of(body, splits.evaluation)
+    assert quality_of(body, splits.evaluation) != pytest.approx(alone[1], abs=1e-4)
+    assert (sat.row.quality, sat.row.evaluation_quality) == pytest.approx(alone)
     assert sat.row.parameters == sat.row.host_parameters
     assert sat.fossils == ()
 
@@ -157,8 +157,8 @@ def test_an_episode_is_the_same_whatever_the_test_split_holds(task, player):
     test = Split(torch.full_like(env.splits.test.x, math.nan), env.splits.test.y)
     env.splits = replace(env.splits, test=test)
     rows.append(player.play(job_of(task, "heuristic")))
-    assert rows[0].row.accuracy != rows[1].row.accuracy
-    same = [replace(each.row, accuracy=0.0, seconds=0.0) for each in rows]
+    assert rows[0].row.quality != rows[1].row.quality
+    same = [replace(each.row, quality=0.0, loss=0.0, seconds=0.0) for each in rows]
     assert same[0] == same[1]
     assert rows[0].fossils == rows[1].fossils
 
@@ -187,13 +187,13 @@ def test_two_policies_start_from_the_same_first_weights_on_a_seed_and_from_other
     first, second, other = player.first
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not any(torch.equal(first[name], other[name]) for name in first)
-    assert ends[0].row.accuracy != ends[1].row.accuracy
+    assert ends[0].row.quality != ends[1].row.quality
 
 
-def test_share_right_counts_every_row_of_a_split_in_pieces():
+def test_a_plain_network_is_judged_by_every_row_of_a_split_in_pieces():
     x = torch.eye(3)[torch.arange(1_000) % 3]
     y = torch.arange(1_000) % 3
     y[::4] = (y[::4] + 1) % 3
     network = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Dropout(0.9)).train()
-    assert share_right(network, Split(x, y)) == 0.75
+    assert SplitJudge(Split(x, y), classes=3).worth(network).quality == 0.75
     assert network.training

@@ -21,7 +21,7 @@ from tests.test_results import EXAMS
 
 TIMES, ABSENT = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
 FILES = ["exam.csv", "exam.html", "exam.md", "exam.parquet"]
-TERMS = Terms(0.1, "learned", bootstrap=Bootstrap(resamples=200))
+TERMS = Terms("learned", bootstrap=Bootstrap(resamples=200))
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -36,8 +36,8 @@ def tiny_exam(task="toy"):
     """No growth, a heuristic that pays much for little, and a learned policy that pays less for more."""
     shape = {"none": (0.10, 100, 1), "heuristic": (0.50, 400, 2), "learned": (0.80, 300, 2)}
     return [
-        made_row(policy, seed, accuracy + 0.02 * (seed * steps % 4), task, parameters, rollbacks=int(seed == 2))
-        for policy, (accuracy, parameters, steps) in shape.items()
+        made_row(policy, seed, quality + 0.02 * (seed * steps % 4), task, parameters, rollbacks=int(seed == 2))
+        for policy, (quality, parameters, steps) in shape.items()
         for seed in range(4)
     ]
 
@@ -91,7 +91,7 @@ def plain(tmp_path_factory):
 def test_a_committed_report_is_what_its_rows_say_line_by_line(exam):
     published = (exam / "exam.md").read_text()
     (command,) = re.findall(r"```sh\n(.*)\n```", published)
-    found = render(summarise(read_rows(exam / "exam.csv"), Terms(0.08, "tamiyo-small")), command, {})
+    found = render(summarise(read_rows(exam / "exam.csv"), Terms("tamiyo-small")), command, {})
     assert found["exam.md"].splitlines() == published.splitlines()
 
 
@@ -141,7 +141,7 @@ def test_nothing_that_was_given_becomes_markup(tmp_path, name):
     lines = files["exam.md"].decode().splitlines()
     assert f"# Exam: {escape(name)}" in lines
     tables = [re.sub(r"\\.", "", line) for line in lines if line.startswith("|")]
-    assert {line.count("|") for line in tables} == {13, 6}
+    assert {line.count("|") for line in tables} == {14, 6}
     assert not any(re.search(r"[<`~$]", line) for line in tables)
 
 
@@ -176,7 +176,7 @@ def test_one_seed_is_said_and_has_no_intervals():
     text = markdown_of([row for row in tiny_exam() if row.seed == 0])
     assert "There is one seed only" in text
     assert (
-        f"| **learned** | 80.0 | 80.0 | 69.0 | {TIMES}3.00 | 300 | +350.00 | {TIMES}3.00 | 600 | 40.0 | 0 | 1.5 |"
+        f"| **learned** | 80.0 | 80.0 | 69.0 | 0.400 | {TIMES}3.00 | 300 | +350.00 | {TIMES}3.00 | 600 | 40.0 | 0 | 1.5 |"
         in text
     )
     assert "| heuristic | +30.00 | 100 [21, 100] | +32.88 | 100 [21, 100] |" in text
@@ -198,7 +198,7 @@ def test_several_tasks_have_a_section_each_and_one_together():
     assert "| policy | accuracy % | normalised IQM % | score | growth |" in together
     assert re.search(r"\| \*\*learned\*\* \| 82\.0 \[.*\] \| 100\.0 \[.*\] \| 71\.0", together)
     assert "| none | **+69.00** [+6" in together
-    assert "Normalised IQM is over accuracies on a scale that the tasks share" in text
+    assert "Normalised IQM is over qualities on a scale that the tasks share" in text
     assert "Normalised" not in markdown_of(tiny_exam())
 
 

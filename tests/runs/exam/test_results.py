@@ -29,7 +29,7 @@ def path(tmp_path):
 def filled(path):
     """Three lines."""
     results = ExamResults(path)
-    results.add_row(made_row(seed=1, accuracy=1 / 3, seconds=0.1), FOSSILS)
+    results.add_row(made_row(seed=1, quality=1 / 3, seconds=0.1), FOSSILS)
     results.add_trial("toy", "schedule 3", 700_000, -0.1)
     results.add_row(made_row("none\n\u2028é", seed=2), ())
     return results
@@ -44,7 +44,7 @@ def test_rows_with_fossils_and_trials_read_back_to_the_last_bit(path):
     assert again.rows == results.rows
     assert again.trials == results.trials == {("toy", "schedule 3", 700_000): -0.1}
     row, fossils = again.rows["toy", "learned", 1]
-    assert (row, fossils) == (made_row(seed=1, accuracy=1 / 3, seconds=0.1), FOSSILS)
+    assert (row, fossils) == (made_row(seed=1, quality=1 / 3, seconds=0.1), FOSSILS)
     assert all(type(each.style) is Style and type(each.topology) is Topology for each in fossils)
     assert again.left_out == 0
 
@@ -92,8 +92,8 @@ BAD_LINES = [
     '{"trial": ["toy", "schedule 0", 1], "worth": NaN}',
     '{"trial": ["toy", "schedule 0", 1], "worth": 1e999}',
     record(row={}),
-    record(row=ROW | {"accuracy": 1.5}),
-    record(row=ROW | {"accuracy": "good"}),
+    record(row=ROW | {"quality": 1.5}),
+    record(row=ROW | {"quality": "good"}),
     record(fossils=3),
     record(fossils=[{}]),
     record(fossils=[FOSSIL | {"style": "BOLD"}]),

@@ -10,7 +10,7 @@ from tests.runs.exam.rows import made_row, made_rows
 from tests.test_results import EXAMS
 
 HEADER = ",".join(COLUMNS)
-GOOD = '"toy","learned",3,0.5,0.5,0.25,100,200,200000.0,400.0,0,1.5,"",2.0,0.43068528194400546'
+GOOD = '"toy","learned",3,0.1,"accuracy",0.5,1.0,0.5,0.25,100,200,200000.0,400.0,0,1.5,"",2.0,0.43068528194400546'
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 numbers = st.floats(0, 1e300)
@@ -19,7 +19,7 @@ rows_of_any_kind = st.builds(
     policy=names,
     task=names,
     seed=st.integers(0, 2**63 - 1),
-    accuracy=st.floats(0, 1),
+    quality=st.floats(0, 1),
     area=st.floats(0, 1),
     parameters=st.integers(1, 10**15),
     training_flops=numbers,
@@ -34,37 +34,37 @@ def written(tmp_path, text):
 
 
 def test_a_csv_file_has_all_fields_growth_and_score():
-    assert csv_text([made_row(seed=3)], rent=0.1) == f"{HEADER}\n{GOOD}\n"
+    assert csv_text([made_row(seed=3)]) == f"{HEADER}\n{GOOD}\n"
 
 
 def test_committed_rows_are_written_again_byte_for_byte():
     assert EXAMS
     for exam in EXAMS:
-        assert csv_text(read_rows(exam / "exam.csv"), rent=0.08).encode() == (exam / "exam.csv").read_bytes()
+        assert csv_text(read_rows(exam / "exam.csv")).encode() == (exam / "exam.csv").read_bytes()
 
 
 @settings(max_examples=50)
 @given(st.lists(rows_of_any_kind, min_size=1, max_size=5, unique_by=lambda row: (row.task, row.policy, row.seed)))
 def test_rows_read_back_to_the_last_bit(tmp_path_factory, rows):
-    path = written(tmp_path_factory.getbasetemp(), csv_text(rows, rent=0.3))
+    path = written(tmp_path_factory.getbasetemp(), csv_text(rows))
     assert read_rows(path) == rows
 
 
 def test_whole_numbers_among_fractions_read_back(tmp_path):
-    rows = [made_row(accuracy=1, area=0, seconds=2)]
-    assert read_rows(written(tmp_path, csv_text(rows, rent=0))) == rows
+    rows = [made_row(quality=1, area=0, seconds=2)]
+    assert read_rows(written(tmp_path, csv_text(rows))) == rows
 
 
 def test_parquet_has_the_columns_of_the_csv_file_typed(tmp_path):
     rows = [made_row("it's <b>", 2**40, 0.25), *made_rows(none=[0.1, 0.3])]
     path = tmp_path / "it's.parquet"
-    write_parquet(rows, 0.1, path)
+    write_parquet(rows, path)
     found = duckdb.connect().read_parquet(str(path))
     assert tuple(found.columns) == tuple(COLUMNS)
-    assert [str(each) for each in found.types] == ["VARCHAR"] * 2 + ["BIGINT"] + ["DOUBLE"] * 3 + ["BIGINT"] * 2 + [
-        "DOUBLE"
-    ] * 2 + ["BIGINT", "DOUBLE", "VARCHAR"] + ["DOUBLE"] * 2
-    assert found.fetchall() == [(*vars(row).values(), row.growth, row.score(0.1)) for row in rows]
+    assert [str(each) for each in found.types] == ["VARCHAR"] * 2 + ["BIGINT", "DOUBLE", "VARCHAR"] + ["DOUBLE"] * 4 + [
+        "BIGINT"
+    ] * 2 + ["DOUBLE"] * 2 + ["BIGINT", "DOUBLE", "VARCHAR"] + ["DOUBLE"] * 2
+    assert found.fetchall() == [(*vars(row).values(), row.growth, row.score) for row in rows]
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -75,8 +75,8 @@ def test_parquet_has_the_columns_of_the_csv_file_typed(tmp_path):
         (b"\xff\xfe", "is not UTF-8 text"),
         (f"{HEADER}\n", "there are no rows"),
         (f"{HEADER},more\n{GOOD},1\n", "line 1: the columns are"),
-        (f"{HEADER}\n{GOOD},7\n", "line 2: there are 16 values for 15 columns"),
-        (f"{HEADER}\n{GOOD}\n\n", "line 3: there are 0 values for 15 columns"),
+        (f"{HEADER}\n{GOOD},7\n", "line 2: there are 19 values for 18 columns"),
+        (f"{HEADER}\n{GOOD}\n\n", "line 3: there are 0 values for 18 columns"),
         (f"{HEADER}\n{GOOD}\n{GOOD}\n", "'learned' has 2 rows for seed 3 of task 'toy'"),
         (f'{HEADER}\n"toy,{GOOD[6:]}', "line 2: ',' expected after"),
         (f"{HEADER}\n{'x' * 200_000}", "line 2: field larger than field limit"),
@@ -97,14 +97,14 @@ BAD_CELLS = [
     ("seed", "9" * 20, "at `$.seed`"),
     ("seed", "9" * 5_000, "at `$.seed`"),
     ("seed", "-1", "Expected `int` >= 0 - at `$.seed`"),
-    ("accuracy", "nan", "at `$.accuracy`"),
-    ("accuracy", "", "Expected `float`, got `str` - at `$.accuracy`"),
-    ("accuracy", "75.0", "Expected `float` <= 1.0 - at `$.accuracy`"),
+    ("quality", "nan", "at `$.quality`"),
+    ("quality", "", "Expected `float`, got `str` - at `$.quality`"),
+    ("quality", "75.0", "Expected `float` <= 1.0 - at `$.quality`"),
     ("host_parameters", "0", "Expected `int` >= 1 - at `$.host_parameters`"),
     ("training_flops", "inf", "at `$.training_flops`"),
     ("seconds", "-1.0", "Expected `float` >= 0.0 - at `$.seconds`"),
     ("growth", "3.0", "'growth' must be 2.0, and is '3.0'"),
-    ("score", "much", "could not convert string to float: 'much'"),
+    ("score", "much", "'score' must be 0.43068528194400546, and is 'much'"),
 ]
 
 
@@ -130,7 +130,7 @@ def test_a_file_that_is_not_there_or_beyond_all_bounds_is_said(tmp_path):
 
 def test_rows_that_no_exam_can_have_made_are_refused_by_number_and_name():
     for changed in (
-        {"accuracy": float("nan")},
+        {"quality": float("nan")},
         {"seconds": "1"},
         {"seed": 1.0},
         {"rollbacks": True},

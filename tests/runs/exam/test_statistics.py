@@ -25,7 +25,7 @@ from esper.runs.exam.statistics import (
 from tests.runs.exam.rows import made_rows
 
 QUICK = Bootstrap(resamples=199)
-accuracies = st.lists(st.integers(0, 1000).map(lambda each: each / 1000), min_size=2, max_size=12)
+qualities = st.lists(st.integers(0, 1000).map(lambda each: each / 1000), min_size=2, max_size=12)
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def test_a_task_with_one_seed_keeps_it_in_every_resample():
 
 
 @settings(max_examples=25)
-@given(values=accuracies, shift=st.integers(-64, 64))
+@given(values=qualities, shift=st.integers(-64, 64))
 def test_translation_moves_value_and_interval_alike(values, shift):
     for statistic in (np.mean, interquartile_mean):
         here, there = (of_one_task(statistic, each) for each in (values, [value + shift for value in values]))
@@ -114,7 +114,7 @@ def test_translation_moves_value_and_interval_alike(values, shift):
 
 
 @settings(max_examples=25)
-@given(values=accuracies)
+@given(values=qualities)
 def test_interval_lies_within_the_values_and_around_the_mean(values):
     found = of_one_task(np.mean, values)
     assert min(values) - 1e-12 <= found.low <= found.high <= max(values) + 1e-12
@@ -146,7 +146,7 @@ def test_pairs_are_of_one_task_and_seed_whatever_the_order_of_the_rows():
     rows = made_rows("toy", learned=[0.5, 0.7], random=[0.4, 0.2]) + made_rows("game", learned=[0.2], random=[0.3])
     random.Random(3).shuffle(rows)
     pairs = pairs_of(rows, "learned", "random")
-    assert [(one.task, one.seed, one.accuracy, other.accuracy) for one, other in pairs] == [
+    assert [(one.task, one.seed, one.quality, other.quality) for one, other in pairs] == [
         ("game", 0, 0.2, 0.3),
         ("toy", 0, 0.5, 0.4),
         ("toy", 1, 0.7, 0.2),

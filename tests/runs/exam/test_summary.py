@@ -13,7 +13,7 @@ from esper.runs.exam.statistics import Bootstrap, Estimate, PolicyNotPlayed, Unm
 from esper.runs.exam.summary import compare, summarise
 from tests.runs.exam.rows import made_row, made_rows
 
-TERMS = Terms(0.1, "learned", bootstrap=Bootstrap(resamples=200))
+TERMS = Terms("learned", bootstrap=Bootstrap(resamples=200))
 
 
 def of_policies(rows, terms=TERMS):
@@ -21,13 +21,13 @@ def of_policies(rows, terms=TERMS):
     return {each.policy: each for each in section.policies}
 
 
-def grown(policy, seed, accuracy, parameters):
-    return made_row(policy, seed, accuracy, parameters=parameters)
+def grown(policy, seed, quality, parameters):
+    return made_row(policy, seed, quality, parameters=parameters)
 
 
 def test_every_number_of_a_policy_is_that_made_by_hand():
     found = of_policies(made_rows(learned=[0.1, 0.2, 0.3, 0.8]))["learned"]
-    assert found.accuracy.value == pytest.approx(0.35)
+    assert found.quality.value == pytest.approx(0.35)
     assert found.iqm.value == pytest.approx(0.25)
     assert found.score.value == pytest.approx(0.35 - 0.1 * math.log(2))
     assert found.area == pytest.approx(0.175)
@@ -36,10 +36,10 @@ def test_every_number_of_a_policy_is_that_made_by_hand():
     assert (found.points_per_thousand, found.relative_training_flops) == (None, None)
 
 
-def test_a_policy_without_growth_has_growth_one_and_its_accuracy_as_score():
-    rows = [grown("none", seed, accuracy, 100) for seed, accuracy in enumerate([0.1, 0.3])]
+def test_a_policy_without_growth_has_growth_one_and_its_quality_as_score():
+    rows = [grown("none", seed, quality, 100) for seed, quality in enumerate([0.1, 0.3])]
     found = of_policies(rows, replace(TERMS, reference="none"))["none"]
-    assert (found.growth, found.score, found.relative_training_flops) == (1.0, found.accuracy, 1.0)
+    assert (found.growth, found.score, found.relative_training_flops) == (1.0, found.quality, 1.0)
 
 
 def test_points_are_counted_per_thousand_parameters_that_were_added_to_the_control():
@@ -56,11 +56,11 @@ def test_pairing_makes_the_interval_narrower_than_the_spread_of_the_seeds():
     seeds = np.random.default_rng(0).uniform(0.1, 0.8, size=30).tolist()
     rows = made_rows(learned=[each + 0.02 + 0.001 * place / 30 for place, each in enumerate(seeds)], random=seeds)
     found = compare(rows, TERMS, "random")
-    assert 0.02 < found.accuracy.low < found.accuracy.high < 0.021
-    assert found.accuracy.is_clear_of_zero
-    assert found.more_accurate.value == 1.0
+    assert 0.02 < found.quality.low < found.quality.high < 0.021
+    assert found.quality.is_clear_of_zero
+    assert found.better.value == 1.0
     same = compare(rows, TERMS, "learned")
-    assert same.accuracy == same.score == Estimate(0.0, 0.0, 0.0, count=30)
+    assert same.quality == same.score == Estimate(0.0, 0.0, 0.0, count=30)
 
 
 def test_order_of_rows_changes_no_number():
@@ -72,10 +72,10 @@ def test_order_of_rows_changes_no_number():
     assert compare(rows, TERMS, "random") == compare(mixed, TERMS, "random")
 
 
-def two_tasks(**accuracies):
+def two_tasks(**qualities):
     """The second task is as the first, on a scale a tenth as wide."""
-    easy = made_rows("easy", **accuracies)
-    return easy + [replace(row, task="hard", accuracy=0.3 + row.accuracy / 10) for row in easy]
+    easy = made_rows("easy", **qualities)
+    return easy + [replace(row, task="hard", quality=0.3 + row.quality / 10) for row in easy]
 
 
 def pooled(rows, terms=TERMS):
@@ -90,7 +90,7 @@ def test_all_tasks_together_count_alike_after_each_is_normalised():
     assert found["learned"].iqm.value == pytest.approx(1.0)
     assert found["learned"].iqm.count == 8
     assert found["learned"].iqm.low < 1.0 < found["learned"].iqm.high
-    assert found["learned"].accuracy.value == pytest.approx((0.6 + 0.36) / 2), "means stay as they were measured"
+    assert found["learned"].quality.value == pytest.approx((0.6 + 0.36) / 2), "means stay as they were measured"
 
 
 def test_nothing_is_normalised_without_a_control_or_without_a_gain():
@@ -111,9 +111,9 @@ def test_a_summary_is_what_json_can_hold():
     assert [each["title"] for each in found["tasks"]] == ["easy", "hard"]
     (none, learned) = found["tasks"][0]["policies"]
     assert (none["policy"], learned["policy"]) == ("none", "learned")
-    assert learned["accuracy"]["low"] <= learned["accuracy"]["value"] == pytest.approx(0.55)
+    assert learned["quality"]["low"] <= learned["quality"]["value"] == pytest.approx(0.55)
     (difference,) = found["together"]["differences"]
-    assert (difference["against"], difference["accuracy"]["count"]) == ("none", 4)
+    assert (difference["against"], difference["quality"]["count"]) == ("none", 4)
     assert found["terms"]["reference"] == "learned"
 
 
@@ -128,7 +128,7 @@ ROWS = made_rows(none=[0.1, 0.2], learned=[0.5, 0.6])
         ([*ROWS, ROWS[0]], BadExam, "'none' has 2 rows for seed 0 of task 'toy'"),
         (ROWS[:2], PolicyNotPlayed, "no row of task 'toy' is of the reference policy 'learned'; known: none"),
         ([*ROWS, made_row("none", 9, 0.5, "game")], PolicyNotPlayed, "no row of task 'game' is of the reference"),
-        ([made_row(accuracy=1.5)], BadExam, "row 1 cannot be of an exam: Expected `float` <= 1.0"),
+        ([made_row(quality=1.5)], BadExam, "row 1 cannot be of an exam: Expected `float` <= 1.0"),
     ],
 )
 def test_rows_that_cannot_be_judged_are_refused(rows, error, message):
@@ -136,6 +136,10 @@ def test_rows_that_cannot_be_judged_are_refused(rows, error, message):
         summarise(rows, TERMS)
 
 
-def test_a_rent_that_is_no_number_is_refused():
-    with pytest.raises(BadExam, match="the rent must be finite, and is nan"):
-        summarise(ROWS, replace(TERMS, rent=float("nan")))
+def test_every_row_is_judged_at_its_own_rent():
+    dear = [replace(row, rent=0.3, task="dear") for row in ROWS]
+    summary = summarise([*ROWS, *dear], TERMS)
+    assert [section.rent for section in summary.tasks] == [0.1, 0.3]
+    assert summary.together.rent is None
+    for cheap, costly in zip(*(section.policies for section in summary.tasks), strict=True):
+        assert cheap.score.value - costly.score.value == pytest.approx(0.2 * math.log(cheap.growth))

@@ -39,7 +39,7 @@ class ExamConfig:
     first_seed: int = 0
     """The first of them."""
     rent: float = 0.08
-    """Accuracy that growing by a factor e must bring to pay: the score is accuracy minus that."""
+    """Quality that growing by a factor e must bring to pay: the score is quality minus that."""
     reference: str = ""
     """The policy that is compared with all others; by default the first that is read from a checkpoint."""
     backend: Literal["serial", "process", "ray"] = "process"
@@ -105,7 +105,7 @@ class ExamConfig:
 
     def terms(self) -> Terms:
         """What the policies are judged by."""
-        return Terms(self.rent, self.compared())
+        return Terms(self.compared())
 
     def game(self) -> Game:
         """The rules of all episodes; no twin is needed, because no growth is one of the policies."""

@@ -1,16 +1,15 @@
 """One candidate sits one paper: an episode on a held-out seed, measured on the test split at its end."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
-import torch
-
 from esper.controller import Decision, NoGrowth, Policy, Schedule
-from esper.environment import Episode, GrowEnv, Split, Task, find_task
-from esper.growth import Fossil, count_flops, count_parameters, evaluating
+from esper.environment import Episode, GrowEnv, SplitJudge, Task, find_task
+from esper.growth import Fossil, count_flops, count_parameters
 from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.static import from_scratch, widened
@@ -64,17 +63,17 @@ class Examined(Played):
 
 
 class Meter(EpisodeRecorder):
-    """Adds up accuracy and operations, epoch by epoch, as an episode goes on."""
+    """Adds up quality and operations, epoch by epoch, as an episode goes on."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.accuracies: list[float] = []
+        self.qualities: list[float] = []
         self.flops = 0.0
 
     def narrate(self, env: GrowEnv, decision: Decision, forced: bool, reward: float, info: Mapping[str, Any]) -> None:
         super().narrate(env, decision, forced, reward, info)
         assert env.episode is not None
-        self.accuracies.append(env.episode.evaluation.accuracy)
+        self.qualities.append(env.episode.evaluation.quality)
         self.flops += epoch_flops(env.episode)
 
 
@@ -101,13 +100,17 @@ class Examiner(Player):
         assert env.episode is not None
         body, test = env.episode.body, env.splits.test
         kept = body.harvest()
+        tested = SplitJudge(test, env.task.classes, env.task.metric).worth(kept)
         row = ExamRow(
             task=job.task,
             policy=job.policy,
             seed=job.seed,
-            accuracy=share_right(kept, test),
-            evaluation_accuracy=share_right(kept, env.splits.evaluation),
-            area=fmean(meter.accuracies),
+            rent=env.reward_config.rent_weight,
+            judged_by=env.task.judged_by,
+            quality=tested.quality,
+            loss=min(tested.loss, sys.float_info.max),
+            evaluation_quality=env.episode.judge.worth(kept).quality,
+            area=fmean(meter.qualities),
             host_parameters=find_task(job.task).host_parameters(),
             parameters=count_parameters(kept.parameters()),
             training_flops=meter.flops,
@@ -122,12 +125,3 @@ class Examiner(Player):
 def epoch_flops(episode: Episode) -> float:
     """Operations of training one epoch, by the network at its end."""
     return float(PASSES * episode.body.costs().live.flops * len(episode.train.x))
-
-
-def share_right(model: torch.nn.Module, split: Split) -> float:
-    """Of the split's inputs, those that the network names right."""
-    with evaluating(model):
-        # Copies, because a first layer may work in place.
-        parts = zip(split.x.split(256), split.y.split(256), strict=True)
-        hits = [(model(x.clone()).argmax(1) == y).sum() for x, y in parts]
-    return int(torch.stack(hits).sum()) / len(split.x)

@@ -1,4 +1,4 @@
-"""Accuracy against a cost as a picture: a dot per seed, means with intervals, and the front."""
+"""Quality against a cost as a picture: a dot per seed, means with intervals, and the front."""
 
 import io
 import warnings
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
+from esper.contracts import ACCURACY
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.statistics import Estimate, rows_of
 from esper.runs.exam.summary import CONTROL, PolicySummary, Section
@@ -42,7 +43,7 @@ NARROW = 4.0
 
 @dataclass(frozen=True)
 class Plane:
-    """The policies of a task in a plane: their accuracy against one of `COSTS`."""
+    """The policies of a task in a plane: their quality against one of `COSTS`."""
 
     cost: str
     section: Section
@@ -56,7 +57,12 @@ class Plane:
 
     @property
     def title(self) -> str:
-        return f"Accuracy against {self.label}"
+        return f"{self.judged_by.capitalize()} against {self.label}"
+
+    @property
+    def judged_by(self) -> str:
+        """Quality, but where that is accuracy."""
+        return ACCURACY.name if self.section.judged_by == ACCURACY.name else "quality"
 
     def draw(self, kind: Literal["svg", "png"]) -> bytes | None:
         """An image file, the same bytes for the same plane; None if matplotlib is not installed."""
@@ -84,7 +90,7 @@ class Plane:
         self._draw_front(axes)
         self._scale(axes)
         axes.set_xlabel(f"{self.label} (log scale)" if axes.get_xscale() == "log" else self.label)
-        axes.set_ylabel("test accuracy (%)")
+        axes.set_ylabel(f"test {self.judged_by} (%)")
         axes.grid(color="#e6e6e6", linewidth=0.8)
         axes.set_axisbelow(True)
 
@@ -97,24 +103,24 @@ class Plane:
 
     def _draw_policy(self, axes: "Axes", each: PolicySummary, colour: str, marker: str) -> None:
         own, is_reference, cost = self._own(each.policy), each.policy == self.reference, self._mean(each)
-        costs, accuracies = [getattr(row, self.cost) for row in own], [100 * row.accuracy for row in own]
-        axes.scatter(costs, accuracies, s=13, marker=marker, color=colour, alpha=0.33, linewidths=0, zorder=2)
-        mean, order = (cost.value, 100 * each.accuracy.value), 6 if is_reference else 4
-        arms: dict[str, Any] = {"xerr": _arms(cost, 1), "yerr": _arms(each.accuracy, 100)}
+        costs, qualities = [getattr(row, self.cost) for row in own], [100 * row.quality for row in own]
+        axes.scatter(costs, qualities, s=13, marker=marker, color=colour, alpha=0.33, linewidths=0, zorder=2)
+        mean, order = (cost.value, 100 * each.quality.value), 6 if is_reference else 4
+        arms: dict[str, Any] = {"xerr": _arms(cost, 1), "yerr": _arms(each.quality, 100)}
         axes.errorbar(*mean, **arms, fmt="none", ecolor=colour, elinewidth=2, capsize=3, zorder=order)
         size = 12.5 if is_reference else 10.5
         axes.plot(*mean, marker, color=colour, markersize=size, label=_label(each.policy), zorder=order + 1, **EDGE)
 
     def _draw_front(self, axes: "Axes") -> None:
-        """A staircase: the best accuracy, on average, at no more than a cost. It goes on to the right edge."""
+        """A staircase: the best quality, on average, at no more than a cost. It goes on to the right edge."""
         front: list[tuple[float, float]] = []
-        means = ((self._mean(each).value, 100 * each.accuracy.value) for each in self.section.policies)
-        for cost, accuracy in sorted(means, key=lambda mean: (mean[0], -mean[1])):
-            if not front or accuracy > front[-1][1]:
-                front.append((cost, accuracy))
-        costs, accuracies = zip(*front, (10 * max(self._costs()), front[-1][1]), strict=True)
+        means = ((self._mean(each).value, 100 * each.quality.value) for each in self.section.policies)
+        for cost, quality in sorted(means, key=lambda mean: (mean[0], -mean[1])):
+            if not front or quality > front[-1][1]:
+                front.append((cost, quality))
+        costs, qualities = zip(*front, (10 * max(self._costs()), front[-1][1]), strict=True)
         style: dict[str, Any] = {"color": "#555555", "linewidth": 1.4, "linestyle": (0, (4, 2)), "zorder": 3}
-        axes.step(costs, accuracies, where="post", label="front of the means", **style)
+        axes.step(costs, qualities, where="post", label="front of the means", **style)
 
     def _costs(self) -> list[float]:
         """All that must fit on the axis."""

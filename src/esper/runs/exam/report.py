@@ -42,12 +42,12 @@ def write_report(rows: Sequence[ExamRow], directory: Path, terms: Terms, command
     planes = {
         section.title: [Plane(cost, section, rows, terms.reference) for cost in COSTS] for section in summary.tasks
     }
-    texts = {"exam.csv": csv_text(rows, terms.rent), **render(summary, command, planes)}
+    texts = {"exam.csv": csv_text(rows), **render(summary, command, planes)}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             write_whole(directory / name, text)
-        write_parquet(rows, terms.rent, directory / "exam.parquet")
+        write_parquet(rows, directory / "exam.parquet")
         _write_pictures(planes, directory)
     except duckdb.Error as error:
         raise Unwritable(
@@ -65,6 +65,7 @@ def render(summary: ExamSummary, command: str, planes: dict[str, list[Plane]]) -
         "sections": [(each, _lead(each), list(tables_of(each, summary))) for each in sections],
         "least_seeds": min(len(section.seeds) for section in summary.tasks),
         "few_seeds": FEW_SEEDS,
+        "rents": {section.rent for section in summary.tasks},
         "command": command,
     }
     given["notes"] = TEMPLATES.get_template("notes.txt.j2").render(given).splitlines()
@@ -75,7 +76,7 @@ def render(summary: ExamSummary, command: str, planes: dict[str, list[Plane]]) -
 def _lead(section: Section) -> str:
     """How many played, on what.
 
-    >>> _lead(Section("toy", (0, 1, 2), 81, (), ()))
+    >>> _lead(Section("toy", (0, 1, 2), 81, "accuracy", 0.08, (), ()))
     '0 policies on 3 seeds (0 to 2), host of 81 parameters.'
     """
     policies, seeds = len(section.policies), section.seeds

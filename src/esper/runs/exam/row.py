@@ -20,18 +20,24 @@ Amount = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 
 @dataclass(frozen=True)
 class ExamRow:
-    """The end of one episode, and what it took to get there. Accuracies are fractions."""
+    """The end of one episode, and what it took to get there. Quality is what the task's metric makes of its score."""
 
     task: Name
     policy: Name
     """As it is called in the report."""
     seed: Count
-    accuracy: Fraction
+    rent: Amount
+    """Quality that growing by a factor e must bring to pay."""
+    judged_by: Name
+    """The metric: accuracy, which is the quality itself, or loss."""
+    quality: Fraction
     """On the test split, at the end."""
-    evaluation_accuracy: Fraction
+    loss: Amount
+    """On the test split, at the end, in nats."""
+    evaluation_quality: Fraction
     """On the evaluation split, at the end."""
     area: Fraction
-    """Mean evaluation accuracy over all epochs."""
+    """Mean evaluation quality over all epochs."""
     host_parameters: Size
     parameters: Size
     """Of everything at the end, host included."""
@@ -49,6 +55,7 @@ class ExamRow:
         """Total over host parameters."""
         return self.parameters / self.host_parameters
 
-    def score(self, rent: float) -> float:
-        """Accuracy minus rent: what a controller is trained for, on the test split."""
-        return self.accuracy - rent * math.log(self.growth)
+    @property
+    def score(self) -> float:
+        """Quality minus rent: what a controller is trained for, on the test split."""
+        return self.quality - self.rent * math.log(self.growth)

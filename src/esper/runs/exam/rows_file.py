@@ -41,7 +41,7 @@ def check_rows(rows: Sequence[ExamRow]) -> None:
         raise BadExam(f"policy '{policy}' has {times} rows for seed {seed} of task '{task}'; there must be one")
 
 
-def csv_text(rows: Sequence[ExamRow], rent: float) -> str:
+def csv_text(rows: Sequence[ExamRow]) -> str:
     """One line per row: all fields, then growth and score. Numbers read back as they were, to the last bit.
 
     Every name is in quotes: whether one needs them, the writers of Python decide differently from its readers.
@@ -49,18 +49,19 @@ def csv_text(rows: Sequence[ExamRow], rent: float) -> str:
     text = io.StringIO(newline="")
     text.write(",".join(COLUMNS) + "\n")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows([*_values(row), row.score(rent)] for row in rows)
+    writer.writerows(map(_values, rows))
     return text.getvalue()
 
 
 def _values(row: ExamRow) -> list[str | int | float]:
-    """The fields and the growth; whole numbers in a field for fractions become fractions, so that all look alike."""
-    return [*(kind(value) for kind, value in zip(FIELDS.values(), astuple(row), strict=True)), row.growth]
+    """All columns; whole numbers in a field for fractions become fractions, so that all look alike."""
+    own = (kind(value) for kind, value in zip(FIELDS.values(), astuple(row), strict=True))
+    return [*own, row.growth, row.score]
 
 
-def write_parquet(rows: Sequence[ExamRow], rent: float, path: Path) -> None:
+def write_parquet(rows: Sequence[ExamRow], path: Path) -> None:
     """The columns of the CSV file, typed; the old file or the new one. Raises `duckdb.Error` if that fails."""
-    columns = [list(column) for column in zip(*([*_values(row), row.score(rent)] for row in rows), strict=True)]
+    columns = [list(column) for column in zip(*map(_values, rows), strict=True)]
     shown = [f"unnest(${at}::{SQL_TYPES[COLUMNS[name]]}[]) AS {name}" for at, name in enumerate(COLUMNS, start=1)]
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -111,7 +112,7 @@ def _row(cells: list[str]) -> ExamRow:
         raise BadExam(f"there are {len(cells)} values for {len(COLUMNS)} columns")
     given = dict(zip(COLUMNS, cells, strict=True))
     row = msgspec.convert({name: given[name] for name in FIELDS}, ExamRow, strict=False)
-    for (name, cell), value in zip(given.items(), [*_values(row), float(given["score"])], strict=True):
+    for (name, cell), value in zip(given.items(), _values(row), strict=True):
         if cell != str(value):
             raise BadExam(f"'{name}' must be {value}, and is {shown_value(cell)}")
     return row

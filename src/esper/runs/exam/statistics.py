@@ -1,7 +1,7 @@
 """Numbers with 95 % intervals. Pure functions: the same rows in any order give the same numbers.
 
 Intervals of means are percentiles of bootstrap resamples, every task resampled by itself. BCa intervals covered no
-better on simulated accuracies, and do not exist for data without spread. With few seeds all of these are too narrow:
+better on simulated qualities, and do not exist for data without spread. With few seeds all of these are too narrow:
 on normal data the interval of a mean holds the truth in about 86 of 100 cases with 5 seeds, 91 with 10, 93 with 20,
 95 with 50.
 """

@@ -1,17 +1,16 @@
 """What an exam found: every policy of every task with intervals, and one of them against all others."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from esper.contracts import nearest
 from esper.runs.exam.row import ExamRow
-from esper.runs.exam.rows_file import BadExam, check_rows
+from esper.runs.exam.rows_file import check_rows
 from esper.runs.exam.statistics import (
     Bootstrap,
     Estimate,
@@ -24,15 +23,16 @@ from esper.runs.exam.statistics import (
     share_above_zero,
 )
 
+T = TypeVar("T")
+
 CONTROL = "none"
 """The policy without growth."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What the policies are judged by: the rent, and who is compared with all others."""
+    """Who is compared with all others, and how intervals are made."""
 
-    rent: float
     reference: str
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
 
@@ -42,14 +42,15 @@ class PolicySummary:
     """One policy on one task, or on all of them; numbers without an interval are plain means."""
 
     policy: str
-    accuracy: Estimate
+    quality: Estimate
+    loss: float
     iqm: Estimate | None
-    """The interquartile mean of accuracies; of all tasks together, of normalised ones."""
+    """The interquartile mean of qualities; of all tasks together, of normalised ones."""
     score: Estimate
     growth: float
     parameters: Estimate
     points_per_thousand: float | None
-    """Accuracy points over the control, per thousand parameters more than it has; None without any more."""
+    """Quality points over the control, per thousand parameters more than it has; None without any more."""
     training_flops: Estimate
     relative_training_flops: float | None
     """Times those of the control."""
@@ -67,8 +68,8 @@ class Comparison:
     """The reference minus another policy on the same seeds, and how often it is better."""
 
     against: str
-    accuracy: Estimate
-    more_accurate: Estimate
+    quality: Estimate
+    better: Estimate
     score: Estimate
     better_score: Estimate
 
@@ -81,6 +82,10 @@ class Section:
     seeds: tuple[int, ...]
     host_parameters: int | None
     """None if the hosts differ."""
+    judged_by: str | None
+    """The metric; None if there are several."""
+    rent: float | None
+    """None if there are several."""
     policies: tuple[PolicySummary, ...]
     differences: tuple[Comparison, ...]
 
@@ -106,8 +111,6 @@ def summarise(rows: Sequence[ExamRow], terms: Terms) -> ExamSummary:
     All policies of a task must have been played on the same seeds.
     """
     check_rows(rows)
-    if not math.isfinite(terms.rent):
-        raise BadExam(f"the rent must be finite, and is {terms.rent!r}")
     of_task = {task: [row for row in rows if row.task == task] for task in dict.fromkeys(row.task for row in rows)}
     for task, own in of_task.items():
         played = dict.fromkeys(row.policy for row in own)
@@ -122,14 +125,19 @@ def summarise(rows: Sequence[ExamRow], terms: Terms) -> ExamSummary:
 
 def _section(title: str, rows: Sequence[ExamRow], terms: Terms) -> Section:
     policies = list(dict.fromkeys(row.policy for row in rows))
-    hosts = {row.host_parameters for row in rows}
     return Section(
         title=title,
         seeds=tuple(sorted({row.seed for row in rows})),
-        host_parameters=hosts.pop() if len(hosts) == 1 else None,
+        host_parameters=_only({row.host_parameters for row in rows}),
+        judged_by=_only({row.judged_by for row in rows}),
+        rent=_only({row.rent for row in rows}),
         policies=tuple(_summary(rows, policy, terms) for policy in policies),
         differences=tuple(compare(rows, terms, other) for other in policies if other != terms.reference),
     )
+
+
+def _only(values: set[T]) -> T | None:
+    return next(iter(values)) if len(values) == 1 else None
 
 
 def _together(rows: Sequence[ExamRow], sections: Sequence[Section], terms: Terms) -> Section:
@@ -145,18 +153,18 @@ def _together(rows: Sequence[ExamRow], sections: Sequence[Section], terms: Terms
 
 
 def _normalised(rows: Sequence[ExamRow], sections: Sequence[Section]) -> list[ExamRow]:
-    """The rows with accuracies on a scale that tasks share: 0 is the control's mean on the task, 1 the best policy's.
+    """The rows with qualities on a scale that tasks share: 0 is the control's mean on the task, 1 the best policy's.
 
     None are left if nobody is better than the control on a task.
     """
     played, scaled = {row.policy for row in rows}, []
     for section in sections:
-        means = {each.policy: each.accuracy.value for each in section.policies if each.policy in played}
+        means = {each.policy: each.quality.value for each in section.policies if each.policy in played}
         low, high = means[CONTROL], max(means.values())
         if high <= low:
             return []
         own = (row for row in rows if row.task == section.title)
-        scaled += [replace(row, accuracy=(row.accuracy - low) / (high - low)) for row in own]
+        scaled += [replace(row, quality=(row.quality - low) / (high - low)) for row in own]
     return scaled
 
 
@@ -164,13 +172,14 @@ def _summary(rows: Sequence[ExamRow], policy: str, terms: Terms) -> PolicySummar
     own = rows_of(rows, policy)
     pairs = pairs_of(rows, policy, CONTROL) if any(row.policy == CONTROL for row in rows) else []
     added = sum(one.parameters - other.parameters for one, other in pairs)
-    gained = sum(one.accuracy - other.accuracy for one, other in pairs)
+    gained = sum(one.quality - other.quality for one, other in pairs)
     spent = _mean([other for _, other in pairs], "training_flops") if pairs else 0.0
     return PolicySummary(
         policy=policy,
-        accuracy=_estimate(np.mean, own, terms, lambda row: row.accuracy),
+        quality=_estimate(np.mean, own, terms, lambda row: row.quality),
+        loss=_mean(own, "loss"),
         iqm=_iqm(own, terms),
-        score=_estimate(np.mean, own, terms, lambda row: row.score(terms.rent)),
+        score=_estimate(np.mean, own, terms, lambda row: row.score),
         growth=_mean(own, "growth"),
         parameters=_estimate(np.mean, own, terms, lambda row: row.parameters),
         points_per_thousand=100 * gained / (added / 1000) if added > 0 else None,
@@ -189,7 +198,7 @@ def _mean(rows: Sequence[ExamRow], name: str) -> float:
 
 
 def _iqm(rows: Sequence[ExamRow], terms: Terms) -> Estimate:
-    return _estimate(interquartile_mean, rows, terms, lambda row: row.accuracy)
+    return _estimate(interquartile_mean, rows, terms, lambda row: row.quality)
 
 
 def _estimate(
@@ -202,12 +211,12 @@ def compare(rows: Sequence[ExamRow], terms: Terms, other: str) -> Comparison:
     """The reference against another policy, on every task and seed of the rows."""
     pairs = pairs_of(rows, terms.reference, other)
     tasks = [one.task for one, _ in pairs]
-    accuracy = [one.accuracy - two.accuracy for one, two in pairs]
-    score = [one.score(terms.rent) - two.score(terms.rent) for one, two in pairs]
+    quality = [one.quality - two.quality for one, two in pairs]
+    score = [one.score - two.score for one, two in pairs]
     return Comparison(
         against=other,
-        accuracy=estimate(np.mean, accuracy, tasks, terms.bootstrap),
-        more_accurate=share_above_zero(accuracy),
+        quality=estimate(np.mean, quality, tasks, terms.bootstrap),
+        better=share_above_zero(quality),
         score=estimate(np.mean, score, tasks, terms.bootstrap),
         better_score=share_above_zero(score),
     )

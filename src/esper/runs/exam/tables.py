@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from esper.contracts import ACCURACY
 from esper.runs.exam.statistics import Estimate
 from esper.runs.exam.summary import Comparison, ExamSummary, PolicySummary, Section
 
@@ -71,15 +72,16 @@ def with_prefix(number: float) -> str:
 Columns = dict[str, Callable[[PolicySummary], Cell]]
 
 TOGETHER: Columns = {
-    "accuracy %": lambda each: percent(each.accuracy),
+    "quality %": lambda each: percent(each.quality),
     "normalised IQM %": lambda each: percent(each.iqm),
     "score": lambda each: percent(each.score),
     "growth": lambda each: times(each.growth),
 }
 ONE_TASK: Columns = {
-    "accuracy %": lambda each: percent(each.accuracy),
+    "quality %": lambda each: percent(each.quality),
     "IQM %": lambda each: percent(each.iqm),
     "score": lambda each: percent(each.score),
+    "loss nats": lambda each: Cell(f"{each.loss:.3f}"),
     "growth": lambda each: times(each.growth),
     "parameters": lambda each: Cell(f"{each.parameters.value:,.0f}"),
     "points per 1,000 added": lambda each: Cell(
@@ -92,8 +94,8 @@ ONE_TASK: Columns = {
     "seconds": lambda each: Cell(f"{each.seconds:.1f}"),
 }
 DIFFERENCES: dict[str, Callable[[Comparison], Cell]] = {
-    "accuracy points": lambda each: points(each.accuracy),
-    "more accurate on %": lambda each: percent(each.more_accurate, digits=0),
+    "quality points": lambda each: points(each.quality),
+    "better quality on %": lambda each: percent(each.better, digits=0),
     "score points": lambda each: points(each.score),
     "better score on %": lambda each: percent(each.better_score, digits=0),
 }
@@ -107,16 +109,22 @@ def tables_of(section: Section, summary: ExamSummary) -> Iterator[Table]:
         (Cell(each.policy, is_strong=each.policy == reference), *(read(each) for read in columns.values()))
         for each in section.policies
     )
-    yield Table("Policies", ("policy", *columns), tuple(lines))
+    yield Table("Policies", ("policy", *_named(columns, section)), tuple(lines))
     if section.differences:
         compared = (
             (Cell(each.against), *(read(each) for read in DIFFERENCES.values())) for each in section.differences
         )
         caption = f"{reference} minus every other policy, seed by seed"
-        yield Table(caption, ("against", *DIFFERENCES), tuple(compared))
+        yield Table(caption, ("against", *_named(DIFFERENCES, section)), tuple(compared))
     kept = tuple(_kept(section.policies))
     if kept and section is not summary.together:
         yield Table("What was kept", ("policy", "kept on average", f"the {COMMONEST} most common results"), kept)
+
+
+def _named(columns: Iterable[str], section: Section) -> list[str]:
+    """Where all is judged by accuracy, that is the quality, and so it is called."""
+    exact = section.judged_by == ACCURACY.name
+    return [name.replace("quality", ACCURACY.name) if exact else name for name in columns]
 
 
 def _kept(policies: Iterable[PolicySummary]) -> Iterator[tuple[Cell, ...]]:
