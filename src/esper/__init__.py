@@ -1,7 +1,7 @@
 """Grow a neural network while it trains.
 
-`esper.graft` gives any `nn.Module` slots in which seeds can grow; `gymnasium.make("esper/Grow-v0")` is the world for an
-agent. PyTorch is loaded on first use of either.
+`esper.graft` gives any `nn.Module` slots in which seeds can grow, `esper.save` and `esper.load` keep what grew;
+`gymnasium.make("esper/Grow-v0")` is the world for an agent. PyTorch is loaded on first use of any.
 """
 
 from importlib import import_module
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 if TYPE_CHECKING:
-    from esper.growth import Body, graft
+    from esper.growth import Body, graft, load, save
 
 __version__ = "0.1.0"
 
-_HOMES = {"graft": "esper.growth", "Body": "esper.growth"}
+_HOMES = dict.fromkeys(("Body", "graft", "load", "save"), "esper.growth")
 
-__all__ = ["Body", "graft"]
+__all__ = ["Body", "graft", "load", "save"]
 
 gymnasium.register(id="esper/Grow-v0", entry_point="esper.environment.env:GrowEnv")
 

@@ -2,6 +2,7 @@
 
 from esper.growth.accounting import Cost, Costs, count_flops, count_parameters
 from esper.growth.alpha import AlphaSchedule
+from esper.growth.architecture import DamagedNetwork, UnknownSchema
 from esper.growth.blueprints import (
     Blueprint,
     DuplicateBlueprint,
@@ -13,10 +14,13 @@ from esper.growth.blueprints import (
 )
 from esper.growth.body import Body, NotMeasurable, UnknownSlot
 from esper.growth.coalitions import Coalition, UnknownCoalition, evaluating
+from esper.growth.directory import TargetExists
 from esper.growth.gates import InvalidThresholds, Thresholds, judge
 from esper.growth.graft import AlreadyGrafted, NotFeatures, SharedModule, UnknownModule, graft
 from esper.growth.harvest import Fossil, Grown, plant
 from esper.growth.hosts import ConvHost, ConvShape, DenseHost
 from esper.growth.lifecycle import IllegalTransition
+from esper.growth.loading import DoesNotFit, load
 from esper.growth.persistence import InvalidCheckpoint
+from esper.growth.saving import NotSavable, save
 from esper.growth.slot import Slot

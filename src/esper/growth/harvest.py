@@ -1,7 +1,7 @@
 """From a body to a plain module: the host with its fossils built in, and nothing that grows."""
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,28 +12,6 @@ from esper.growth.attachment import detach
 from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
 from esper.growth.slot import Slot
-
-
-class Grown(nn.Module):
-    """A host submodule with a fossil behind it. Attributes of the submodule can be read through it."""
-
-    def __init__(self, host: nn.Module, seed: Seed, alpha: float) -> None:
-        super().__init__()
-        self.host = host
-        self.seed = seed
-        self.alpha = alpha
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        features: Tensor = self.seed(self.host(*args, **kwargs), self.alpha)
-        return features
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name == "host":
-                raise
-            return getattr(self.host, name)
 
 
 @dataclass(frozen=True)
@@ -48,6 +26,28 @@ class Fossil:
     alpha: float
 
 
+class Grown(nn.Module):
+    """A host submodule with a fossil behind it. Attributes of the submodule can be read through it."""
+
+    def __init__(self, host: nn.Module, seed: Seed, fossil: Fossil) -> None:
+        super().__init__()
+        self.host = host
+        self.seed = seed
+        self.fossil = fossil
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        features: Tensor = self.seed(self.host(*args, **kwargs), self.fossil.alpha)
+        return features
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "host":
+                raise
+            return getattr(self.host, name)
+
+
 def fossils_of(slots: Iterable[Slot]) -> tuple[Fossil, ...]:
     """What was kept, slot by slot."""
     return tuple(
@@ -60,11 +60,9 @@ def fossils_of(slots: Iterable[Slot]) -> tuple[Fossil, ...]:
 def plant(host: nn.Module, fossils: Iterable[Fossil]) -> nn.Module:
     """Build newborn seeds of the same architecture into `host`, which is changed and returned.
 
-    This is how a harvested model is rebuilt in another program before its weights are loaded, and how a grown
-    architecture is trained from scratch.
+    This is how a grown architecture is trained from scratch; `load` builds in a grown network with its weights.
     """
-    seeds = {fossil.slot: (_newborn(fossil), fossil.alpha) for fossil in fossils}
-    return _build_in(host, seeds)
+    return build_in(host, [(fossil, newborn(fossil)) for fossil in fossils])
 
 
 def harvest(host: nn.Module, slots: Sequence[Slot]) -> nn.Module:
@@ -72,24 +70,37 @@ def harvest(host: nn.Module, slots: Sequence[Slot]) -> nn.Module:
     plain = copy.deepcopy(host, {id(slot): slot for slot in slots})
     for slot in slots:
         detach(plain.get_submodule(slot.id))
-    seeds = {
-        slot.id: (copy.deepcopy(slot.seed), slot.alpha)
-        for slot in slots
-        if slot.state.stage is Stage.FOSSILIZED and slot.seed is not None
-    }
-    return _build_in(plain, seeds)
+    seeds = {slot.id: slot.seed for slot in slots if slot.seed is not None}
+    return build_in(plain, [(fossil, copy.deepcopy(seeds[fossil.slot])) for fossil in fossils_of(slots)])
 
 
-def _build_in(host: nn.Module, seeds: Mapping[SlotId, tuple[Seed, float]]) -> nn.Module:
-    # Deepest first, so that a name is still valid when its turn comes.
-    for name in sorted(seeds, key=lambda name: name.count("."), reverse=True):
-        parent_name, _, child = name.rpartition(".")
+def build_in(host: nn.Module, seeds: Sequence[tuple[Fossil, Seed]]) -> nn.Module:
+    """Put each seed behind its submodule of `host`; of several behind the same one, the first ends up outermost."""
+    outer_first = sorted(seeds, key=lambda each: each[0].slot.count("."))
+    for fossil, seed in reversed(outer_first):  # so that a name is still valid when its turn comes
+        parent_name, _, child = fossil.slot.rpartition(".")
         parent = host.get_submodule(parent_name)
-        seed, alpha = seeds[name]
-        setattr(parent, child, Grown(parent.get_submodule(child), seed, alpha))
+        setattr(parent, child, Grown(parent.get_submodule(child), seed, fossil))
     return host
 
 
-def _newborn(fossil: Fossil) -> Seed:
+def newborn(fossil: Fossil) -> Seed:
+    """A seed as the fossil was at birth."""
     delta = find_blueprint(fossil.blueprint, fossil.topology).build(fossil.channels)
     return assemble(delta, fossil.style.operator, fossil.channels, fossil.topology)
+
+
+def grown_in(network: nn.Module) -> dict[str, Grown]:
+    """The parts of a plain network that have a fossil, by name, outer ones first."""
+    parts = network.named_modules(remove_duplicate=False)
+    return {name: part for name, part in parts if isinstance(part, Grown)}
+
+
+def name_in_host(name: str, grown: Container[str]) -> str:
+    """What a part of a network with fossils in the places `grown` was called before it grew.
+
+    >>> name_in_host("block1.host.0.weight", {"block1"})
+    'block1.0.weight'
+    """
+    parts = name.split(".")
+    return ".".join(part for depth, part in enumerate(parts) if part != "host" or ".".join(parts[:depth]) not in grown)

@@ -176,8 +176,8 @@ def test_one_seed_is_said_and_has_no_intervals():
     text = markdown_of([row for row in tiny_exam() if row.seed == 0])
     assert "There is one seed only" in text
     assert (
-        f"| **learned** | 80.0 | 80.0 | 69.0 | 0.400 | {TIMES}3.00 | 300 | +350.00 | {TIMES}3.00 | 600 | 40.0 | 0 | 1.5 |"
-        in text
+        f"| **learned** | 80.0 | 80.0 | 69.0 | 0.400 | {TIMES}3.00 | 300 | +350.00 "
+        f"| {TIMES}3.00 | 600 | 40.0 | 0 | 1.5 |" in text
     )
     assert "| heuristic | +30.00 | 100 [21, 100] | +32.88 | 100 [21, 100] |" in text
 
