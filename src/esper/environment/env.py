@@ -23,7 +23,8 @@ from esper.environment.observation import (
     observe,
     offers_of,
 )
-from esper.environment.tasks import DEFAULT_TASK, Task, find_task
+from esper.environment.task_names import find_task
+from esper.environment.tasks import DEFAULT_TASK, Task
 from esper.environment.training import Probe
 from esper.environment.twins import twin_curve
 from esper.rewards import Ending, Mode, Reward, RewardConfig, Transition, Twin, find_mode, needs_twin, reward
