@@ -26,7 +26,15 @@ from esper.environment.masks import masks_of
 from esper.environment.observation import BLUEPRINT_FEATURES, FIELDS, HOST_FEATURES, SLOT_FEATURES, Feature, observe
 from esper.environment.randomness import derive, stream
 from esper.environment.task_file import InvalidTaskFile
-from esper.environment.task_names import UnknownTask, find_task, is_family, load_task, task_in_episode
+from esper.environment.task_names import (
+    UnknownTask,
+    find_task,
+    is_drawn,
+    is_family,
+    load_task,
+    stem_of,
+    task_in_episode,
+)
 from esper.environment.tasks import (
     DEFAULT_TASK,
     DuplicateTask,

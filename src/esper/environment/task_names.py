@@ -28,7 +28,7 @@ def find_task(name: str) -> Task:
     """The registered task of that name, the draw of a family (`family:small/17`), or the task in a .toml file."""
     if name.lower().endswith(".toml"):
         return load_task(Path(name))
-    if name.startswith(FAMILY):
+    if is_drawn(name):
         family, seed = _parts(name)
         if seed is None:
             raise UnknownTask(f"'{name}' is a family of tasks; name one of them, as in {name}/17")
@@ -46,9 +46,23 @@ def task_in_episode(name: str, seed: int) -> Task:
     return _parts(name)[0].draw(seed % MOST_SEEDS) if is_family(name) else find_task(name)
 
 
+def is_drawn(name: str) -> bool:
+    """Whether the name is that of a family or of one of its tasks."""
+    return name.startswith(FAMILY)
+
+
 def is_family(name: str) -> bool:
     """Whether the name is that of a whole family, which draws a task for every episode."""
-    return name.startswith(FAMILY) and _parts(name)[1] is None
+    return is_drawn(name) and _parts(name)[1] is None
+
+
+def stem_of(name: str) -> str:
+    """What files and directories that belong to the task are called after it.
+
+    >>> stem_of("family:small/17"), stem_of("tasks/mine.toml")
+    ('family-small-17', 'mine')
+    """
+    return re.sub("[:/]", "-", name) if is_drawn(name) else Path(name).stem
 
 
 def _parts(name: str) -> tuple[Family, int | None]:

@@ -16,12 +16,12 @@ from esper.runs.exam.plane import Plane
 from esper.runs.exam.report import escape, render
 from esper.runs.exam.statistics import Bootstrap
 from esper.runs.exam.summary import summarise
-from tests.runs.exam.rows import made_row, made_rows
+from tests.runs.exam.rows import at_rent, made_row, made_rows
 from tests.test_results import EXAMS
 
 TIMES, ABSENT = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
 FILES = ["exam.csv", "exam.html", "exam.md", "exam.parquet"]
-TERMS = Terms(0.1, "learned", bootstrap=Bootstrap(resamples=200))
+TERMS = Terms(at_rent(0.1), "learned", bootstrap=Bootstrap(resamples=200))
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -91,7 +91,7 @@ def plain(tmp_path_factory):
 def test_a_committed_report_is_what_its_rows_say_line_by_line(exam):
     published = (exam / "exam.md").read_text()
     (command,) = re.findall(r"```sh\n(.*)\n```", published)
-    found = render(summarise(read_rows(exam / "exam.csv"), Terms(0.08, "tamiyo-small")), command, {})
+    found = render(summarise(read_rows(exam / "exam.csv"), Terms(at_rent(0.08), "tamiyo-small")), command, {})
     assert found["exam.md"].splitlines() == published.splitlines()
 
 

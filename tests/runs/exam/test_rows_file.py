@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from esper.runs.exam.rows_file import COLUMNS, MAX_BYTES, BadExam, check_rows, csv_text, read_rows, write_parquet
-from tests.runs.exam.rows import made_row, made_rows
+from tests.runs.exam.rows import at_rent, made_row, made_rows
 from tests.test_results import EXAMS
 
 HEADER = ",".join(COLUMNS)
@@ -34,31 +34,31 @@ def written(tmp_path, text):
 
 
 def test_a_csv_file_has_all_fields_growth_and_score():
-    assert csv_text([made_row(seed=3)], rent=0.1) == f"{HEADER}\n{GOOD}\n"
+    assert csv_text([made_row(seed=3)], at_rent(0.1)) == f"{HEADER}\n{GOOD}\n"
 
 
 def test_committed_rows_are_written_again_byte_for_byte():
     assert EXAMS
     for exam in EXAMS:
-        assert csv_text(read_rows(exam / "exam.csv"), rent=0.08).encode() == (exam / "exam.csv").read_bytes()
+        assert csv_text(read_rows(exam / "exam.csv"), at_rent(0.08)).encode() == (exam / "exam.csv").read_bytes()
 
 
 @settings(max_examples=50)
 @given(st.lists(rows_of_any_kind, min_size=1, max_size=5, unique_by=lambda row: (row.task, row.policy, row.seed)))
 def test_rows_read_back_to_the_last_bit(tmp_path_factory, rows):
-    path = written(tmp_path_factory.getbasetemp(), csv_text(rows, rent=0.3))
+    path = written(tmp_path_factory.getbasetemp(), csv_text(rows, at_rent(0.3)))
     assert read_rows(path) == rows
 
 
 def test_whole_numbers_among_fractions_read_back(tmp_path):
     rows = [made_row(accuracy=1, area=0, seconds=2)]
-    assert read_rows(written(tmp_path, csv_text(rows, rent=0))) == rows
+    assert read_rows(written(tmp_path, csv_text(rows, at_rent(0)))) == rows
 
 
 def test_parquet_has_the_columns_of_the_csv_file_typed(tmp_path):
     rows = [made_row("it's <b>", 2**40, 0.25), *made_rows(none=[0.1, 0.3])]
     path = tmp_path / "it's.parquet"
-    write_parquet(rows, 0.1, path)
+    write_parquet(rows, at_rent(0.1), path)
     found = duckdb.connect().read_parquet(str(path))
     assert tuple(found.columns) == tuple(COLUMNS)
     assert [str(each) for each in found.types] == ["VARCHAR"] * 2 + ["BIGINT"] + ["DOUBLE"] * 3 + ["BIGINT"] * 2 + [

@@ -11,9 +11,9 @@ import pytest
 from esper.runs.exam import BadExam, Terms, exam_summary
 from esper.runs.exam.statistics import Bootstrap, Estimate, PolicyNotPlayed, UnmatchedPairs
 from esper.runs.exam.summary import compare, summarise
-from tests.runs.exam.rows import made_row, made_rows
+from tests.runs.exam.rows import at_rent, made_row, made_rows
 
-TERMS = Terms(0.1, "learned", bootstrap=Bootstrap(resamples=200))
+TERMS = Terms(at_rent(0.1), "learned", bootstrap=Bootstrap(resamples=200))
 
 
 def of_policies(rows, terms=TERMS):
@@ -137,5 +137,5 @@ def test_rows_that_cannot_be_judged_are_refused(rows, error, message):
 
 
 def test_a_rent_that_is_no_number_is_refused():
-    with pytest.raises(BadExam, match="the rent must be finite, and is nan"):
-        summarise(ROWS, replace(TERMS, rent=float("nan")))
+    with pytest.raises(BadExam, match="the rent of task 'toy' must be finite, and is nan"):
+        summarise(ROWS, replace(TERMS, rents=at_rent(float("nan"))))

@@ -13,6 +13,10 @@ def _grey(look: Look) -> tuple[int, ...]:
     return 1, look["side"], look["side"]
 
 
+def _double(look: Look) -> tuple[int, ...]:
+    return 2, look["side"], look["side"]
+
+
 def _coloured(look: Look) -> tuple[int, ...]:
     return 3, look["side"], look["side"]
 
@@ -119,8 +123,10 @@ def dots(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy(2 * image - 0.5, look["noise"], random)[:, None]
 
 
-@generated("contrast", _grey, space=False, classes=Span(3, 5), side=Choice(4, 8, 12), noise=Log(0.1, 0.4))
-def contrast(y: Array, look: Look, random: np.random.Generator) -> Array:
-    """Grey noise; the class is how strong it is, with neighbours that overlap."""
-    strength = 0.3 * 1.6**y * np.exp(look["noise"] * random.standard_normal(len(y)))
-    return _each(strength)[:, None] * random.standard_normal((len(y), 1, look["side"], look["side"]))
+@generated("pairs", _double, space=False, classes=Span(3, 5), side=Choice(4, 8), noise=Log(0.5, 2.0))
+def pairs(y: Array, look: Look, random: np.random.Generator) -> Array:
+    """Two channels of noise; the class is how alike they are, from equal to opposite, and pixels may change places."""
+    angle = np.pi * y / (look["classes"] - 1)
+    one, other = random.standard_normal((2, len(y), look["side"], look["side"]))
+    both = np.stack((one, _each(np.cos(angle)) * one + _each(np.sin(angle)) * other), axis=1)
+    return noisy(both, look["noise"], random) / 2

@@ -38,11 +38,9 @@ def parity(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy(2.0 * bits - 1.0, look["noise"], random)
 
 
-@generated("checkerboard", (2,), classes=Span(2, 3), repeats=Span(1, 2), noise=Log(0.01, 0.05))
+@generated("checkerboard", (2,), classes=Span(2, 4), noise=Log(0.01, 0.05))
 def checkerboard(y: Array, look: Look, random: np.random.Generator) -> Array:
-    """A board on which the classes take turns in both directions, each so many times."""
-    cells = look["classes"] * look["repeats"]
-    down = random.integers(0, cells, len(y))
-    right = (y - down) % look["classes"] + look["classes"] * random.integers(0, look["repeats"], len(y))
-    place = (np.stack((down, right), axis=1) + random.random((len(y), 2))) / cells
-    return 4 * noisy(place - 0.5, look["noise"], random)
+    """A board with as many squares along each side as there are classes, which take turns in both directions."""
+    down = random.integers(0, look["classes"], len(y))
+    square = np.stack((down, (y - down) % look["classes"]), axis=1)
+    return 4 * noisy((square + random.random((len(y), 2))) / look["classes"] - 0.5, look["noise"], random)

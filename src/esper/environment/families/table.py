@@ -62,12 +62,13 @@ SMALL = Ranges(
 )
 FAR = replace(
     SMALL,
-    images=Choice("textures", "dots", "contrast"),
+    images=Choice("textures", "dots", "pairs"),
     vectors=Choice("checkerboard", "breast-cancer", "diabetes"),
     taper=Choice("flat", "hourglass"),
     kernel=Choice("1", "3", "5", "1+5"),
     pooling=Choice("average"),
     norm=Choice("group", "group", "none"),
+    dense_width=Choice(4, 6, 8, 12, 16),
     activation=Choice("gelu", "tanh"),
 )
 """Its kinds of data and its activations are none of `SMALL`, so that no data and no host of one is ever the other's."""

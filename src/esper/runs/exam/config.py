@@ -38,8 +38,9 @@ class ExamConfig:
     """Episodes of every policy."""
     first_seed: int = 0
     """The first of them."""
-    rent: float = 0.08
-    """Accuracy that growing by a factor e must bring to pay: the score is accuracy minus that."""
+    rent: float | None = None
+    """Accuracy that growing by a factor e must bring to pay, and the score is accuracy minus that; by default each
+    task's own."""
     reference: str = ""
     """The policy that is compared with all others; by default the first that is read from a checkpoint."""
     backend: Literal["serial", "process", "ray"] = "process"
@@ -73,7 +74,7 @@ class ExamConfig:
         Compute(device=self.device)
         for name in self.task:
             task = find_task(name)
-            RewardConfig.at_rent(self.rent, task.classes)
+            RewardConfig.at_rent(task.rent if self.rent is None else self.rent, task.classes)
             task.load(Path(self.data_dir) if self.data_dir else None)
         for name in self.policy:
             self._check_policy(name)
@@ -105,7 +106,11 @@ class ExamConfig:
 
     def terms(self) -> Terms:
         """What the policies are judged by."""
-        return Terms(self.rent, self.compared())
+        return Terms(self.rents(), self.compared())
+
+    def rents(self) -> dict[str, float]:
+        """Of every task."""
+        return {name: find_task(name).rent if self.rent is None else self.rent for name in self.task}
 
     def game(self) -> Game:
         """The rules of all episodes; no twin is needed, because no growth is one of the policies."""
@@ -114,7 +119,8 @@ class ExamConfig:
 
     def command(self) -> str:
         """The command that holds this exam."""
-        numbers = ["--seeds", self.seeds, "--first-seed", self.first_seed, "--rent", self.rent]
+        numbers = ["--seeds", self.seeds, "--first-seed", self.first_seed]
+        numbers += [] if self.rent is None else ["--rent", self.rent]
         words = ["esper", "exam", "--task", *self.task, "--policy", *self.policy, *map(str, numbers)]
         return shlex.join([*words, "--reference", self.reference] if self.reference else words)
 

@@ -4,7 +4,7 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import get_type_hints
@@ -41,7 +41,7 @@ def check_rows(rows: Sequence[ExamRow]) -> None:
         raise BadExam(f"policy '{policy}' has {times} rows for seed {seed} of task '{task}'; there must be one")
 
 
-def csv_text(rows: Sequence[ExamRow], rent: float) -> str:
+def csv_text(rows: Sequence[ExamRow], rents: Mapping[str, float]) -> str:
     """One line per row: all fields, then growth and score. Numbers read back as they were, to the last bit.
 
     Every name is in quotes: whether one needs them, the writers of Python decide differently from its readers.
@@ -49,7 +49,7 @@ def csv_text(rows: Sequence[ExamRow], rent: float) -> str:
     text = io.StringIO(newline="")
     text.write(",".join(COLUMNS) + "\n")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows([*_values(row), row.score(rent)] for row in rows)
+    writer.writerows([*_values(row), row.score(rents[row.task])] for row in rows)
     return text.getvalue()
 
 
@@ -58,9 +58,11 @@ def _values(row: ExamRow) -> list[str | int | float]:
     return [*(kind(value) for kind, value in zip(FIELDS.values(), astuple(row), strict=True)), row.growth]
 
 
-def write_parquet(rows: Sequence[ExamRow], rent: float, path: Path) -> None:
+def write_parquet(rows: Sequence[ExamRow], rents: Mapping[str, float], path: Path) -> None:
     """The columns of the CSV file, typed; the old file or the new one. Raises `duckdb.Error` if that fails."""
-    columns = [list(column) for column in zip(*([*_values(row), row.score(rent)] for row in rows), strict=True)]
+    columns = [
+        list(column) for column in zip(*([*_values(row), row.score(rents[row.task])] for row in rows), strict=True)
+    ]
     shown = [f"unnest(${at}::{SQL_TYPES[COLUMNS[name]]}[]) AS {name}" for at, name in enumerate(COLUMNS, start=1)]
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,11 +30,15 @@ CONTROL = "none"
 
 @dataclass(frozen=True)
 class Terms:
-    """What the policies are judged by: the rent, and who is compared with all others."""
+    """What the policies are judged by: the rent of each task, and who is compared with all others."""
 
-    rent: float
+    rents: Mapping[str, float]
     reference: str
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
+
+    def score(self, row: ExamRow) -> float:
+        """At the rent of its task."""
+        return row.score(self.rents[row.task])
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,9 @@ def summarise(rows: Sequence[ExamRow], terms: Terms) -> ExamSummary:
     All policies of a task must have been played on the same seeds.
     """
     check_rows(rows)
-    if not math.isfinite(terms.rent):
-        raise BadExam(f"the rent must be finite, and is {terms.rent!r}")
+    for task in dict.fromkeys(row.task for row in rows):
+        if not math.isfinite(terms.rents[task]):
+            raise BadExam(f"the rent of task '{task}' must be finite, and is {terms.rents[task]!r}")
     of_task = {task: [row for row in rows if row.task == task] for task in dict.fromkeys(row.task for row in rows)}
     for task, own in of_task.items():
         played = dict.fromkeys(row.policy for row in own)
@@ -170,7 +175,7 @@ def _summary(rows: Sequence[ExamRow], policy: str, terms: Terms) -> PolicySummar
         policy=policy,
         accuracy=_estimate(np.mean, own, terms, lambda row: row.accuracy),
         iqm=_iqm(own, terms),
-        score=_estimate(np.mean, own, terms, lambda row: row.score(terms.rent)),
+        score=_estimate(np.mean, own, terms, terms.score),
         growth=_mean(own, "growth"),
         parameters=_estimate(np.mean, own, terms, lambda row: row.parameters),
         points_per_thousand=100 * gained / (added / 1000) if added > 0 else None,
@@ -203,7 +208,7 @@ def compare(rows: Sequence[ExamRow], terms: Terms, other: str) -> Comparison:
     pairs = pairs_of(rows, terms.reference, other)
     tasks = [one.task for one, _ in pairs]
     accuracy = [one.accuracy - two.accuracy for one, two in pairs]
-    score = [one.score(terms.rent) - two.score(terms.rent) for one, two in pairs]
+    score = [terms.score(one) - terms.score(two) for one, two in pairs]
     return Comparison(
         against=other,
         accuracy=estimate(np.mean, accuracy, tasks, terms.bootstrap),
