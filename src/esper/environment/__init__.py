@@ -28,6 +28,7 @@ from esper.environment.randomness import derive, stream
 from esper.environment.task_file import InvalidTaskFile
 from esper.environment.task_names import (
     UnknownTask,
+    find_family,
     find_task,
     is_drawn,
     is_family,

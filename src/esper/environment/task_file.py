@@ -12,16 +12,17 @@
     kind = "conv"
     channels = [8, 8, 8]
 
-May be added: `summary`, `blueprints` (a list; all that fit without it), `augment` (true or false),
-`max_gradient_norm`, `cooldown_share`, `samples` (rows to train on; all without it), and for the host `kernel`, `norm`
-and `pool_after`. A host of kind "dense" has
-`widths` instead.
+May be added: `summary`, `blueprints` (a list; all that fit without it), `augment` (true or false), `optimizer` ("adam"
+or "sgd"), `rent`, `max_gradient_norm`, `cooldown_share`, `samples` (rows to train on; all without it), and for the host
+`kernel` or `kernels`, `norm`, `pool_after`, `pooling`, `residual`, `activation` and `channels_last`. A host of kind
+"dense" has `widths` instead, and may have `residual` and `activation`. A file with `name`, `family = "small/17"` and
+perhaps `rent`, and nothing else, is that task of that family.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from esper.checked import BadValue, checked, read_toml, shown_value
 from esper.contracts import EsperError, nearest
@@ -31,6 +32,8 @@ MAX_LAYERS = 64
 MAX_WIDTH = 1_024
 MAX_KERNEL = 15
 NORMS = ("group", "batch", "none")
+
+Optimizer = Literal["adam", "sgd"]
 
 
 class InvalidTaskFile(EsperError):
@@ -55,6 +58,8 @@ class TaskFile:
     max_gradient_norm: float = 1.0
     cooldown_share: float = 0.4
     samples: int | None = None
+    optimizer: Optimizer = "adam"
+    rent: float = 0.08
     shape: ConvShape | DenseShape = field(init=False)
     """What the table `host` describes."""
 
@@ -62,10 +67,20 @@ class TaskFile:
         object.__setattr__(self, "shape", _shape(self.host))
 
 
-def read_task_file(path: Path) -> TaskFile:
+@dataclass(frozen=True)
+class FamilyFile:
+    """What a file says that names a task of a family."""
+
+    name: str
+    family: str
+    rent: float | None = None
+
+
+def read_task_file(path: Path) -> TaskFile | FamilyFile:
     """What the file says, with every key and type checked."""
     try:
-        return checked(TaskFile, read_toml(path))
+        table = read_toml(path)
+        return checked(FamilyFile, table) if "family" in table else checked(TaskFile, table)
     except (BadValue, InvalidTaskFile) as error:
         raise InvalidTaskFile(f"{path}: {error}") from error.__cause__
 

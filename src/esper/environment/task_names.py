@@ -10,7 +10,7 @@ import torch
 from esper.contracts import EsperError, nearest
 from esper.environment.data import SOURCES, Source
 from esper.environment.families import FAMILIES, MOST_SEEDS, Family
-from esper.environment.task_file import InvalidTaskFile, read_task_file
+from esper.environment.task_file import FamilyFile, InvalidTaskFile, TaskFile, read_task_file
 from esper.environment.tasks import InvalidTask, Task, all_tasks, task_on, with_samples
 from esper.growth import ConvShape, DenseShape, count_parameters, graft
 
@@ -41,9 +41,14 @@ def find_task(name: str) -> Task:
     return known[name]
 
 
+def find_family(name: str) -> Family:
+    """The family of that name, as in `family:small`."""
+    return _parts(name)[0]
+
+
 def task_in_episode(name: str, seed: int) -> Task:
     """What the episode of that seed plays: the task of that name or, of a whole family, its task of that seed."""
-    return _parts(name)[0].draw(seed % MOST_SEEDS) if is_family(name) else find_task(name)
+    return find_family(name).draw(seed % MOST_SEEDS) if is_family(name) else find_task(name)
 
 
 def is_drawn(name: str) -> bool:
@@ -80,24 +85,37 @@ def load_task(path: Path) -> Task:
     """The task in a user's TOML file, checked down to whether its slots can be grafted. Loads no data."""
     file = read_task_file(path)
     try:
-        source = _source(file.data)
-        built = replace(
-            task_on(source, file.shape, file.name, file.summary),
-            slots=file.slots,
-            blueprints=file.blueprints,
-            horizon=file.horizon,
-            batch_size=file.batch_size,
-            learning_rate=file.learning_rate,
-            seed_learning_rate=file.seed_learning_rate,
-            augment=file.augment,
-            max_gradient_norm=file.max_gradient_norm,
-            cooldown_share=file.cooldown_share,
-        )
-        built = built if file.samples is None else with_samples(built, file.samples)
-        _check_fit(source, file.shape, file.augment)
-        _check_host(built, source)
+        if is_drawn(file.name):
+            raise InvalidTask(f"only a family can name its task {file.name[:80]!r}; choose another name")
+        return _of_family(file) if isinstance(file, FamilyFile) else _built(file)
     except EsperError as error:
         raise InvalidTaskFile(f"{path}: {error}") from error
+
+
+def _of_family(file: FamilyFile) -> Task:
+    found = replace(find_task(FAMILY + file.family), name=file.name)
+    return found if file.rent is None else replace(found, rent=file.rent)
+
+
+def _built(file: TaskFile) -> Task:
+    source = _source(file.data)
+    built = replace(
+        task_on(source, file.shape, file.name, file.summary),
+        slots=file.slots,
+        blueprints=file.blueprints,
+        horizon=file.horizon,
+        batch_size=file.batch_size,
+        learning_rate=file.learning_rate,
+        seed_learning_rate=file.seed_learning_rate,
+        augment=file.augment,
+        max_gradient_norm=file.max_gradient_norm,
+        cooldown_share=file.cooldown_share,
+        optimizer=file.optimizer,
+        rent=file.rent,
+    )
+    built = built if file.samples is None else with_samples(built, file.samples)
+    _check_fit(source, file.shape, file.augment)
+    _check_host(built, source)
     return built
 
 

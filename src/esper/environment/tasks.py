@@ -5,19 +5,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import nn
 
 from esper.contracts import EsperError, SlotId
 from esper.environment.data import SOURCES, Source, Splits, first_rows
+from esper.environment.task_file import Optimizer
 from esper.growth import ConvHost, ConvShape, DenseHost, DenseShape, count_parameters
 
 DEFAULT_TASK = "digits-pointwise"
 NAME = r"(family:[a-z-]{1,40}/[0-9]{1,18}|[A-Za-z0-9][A-Za-z0-9_.-]{0,63})"
-
-Optimizer = Literal["adam", "sgd"]
 
 RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "classes": (2, 10_000),
@@ -190,7 +189,7 @@ def _spirals() -> Task:
 
 @task("fashion")
 def _fashion() -> Task:
-    host = ConvShape((8, 16, 16), pool_after=(0, 1))
+    host = ConvShape((8, 16, 16), pool_after=(0, 1), channels_last=True)
     return replace(task_on(FASHION, host, "fashion", "clothes, a small 3x3 host"), batch_size=HUB_BATCH_SIZE)
 
 
@@ -203,7 +202,7 @@ def _fashion_pointwise() -> Task:
 
 @task("cifar10")
 def _cifar10() -> Task:
-    host = ConvShape((8, 16, 32), pool_after=(0, 1))
+    host = ConvShape((8, 16, 32), pool_after=(0, 1), channels_last=True)
     built = task_on(CIFAR, host, "cifar10", "objects, a small 3x3 host")
     return replace(built, batch_size=HUB_BATCH_SIZE, augment=True)
 
@@ -218,7 +217,7 @@ def _cifar10_impaired() -> Task:
 @task("cifar10-deep")
 def _cifar10_deep() -> Task:
     """Two slots per block: behind the norm, where features have both signs, and behind the whole block."""
-    host = ConvShape((8, 8, 16, 16, 32), pool_after=(0, 2, 3))
+    host = ConvShape((8, 8, 16, 16, 32), pool_after=(0, 2, 3), channels_last=True)
     slots = tuple(slot for index in range(5) for slot in (f"block{index}.1", f"block{index}"))
     built = task_on(CIFAR, host, "cifar10-deep", "objects, a deeper host with two slots in every block")
     return replace(built, slots=slots, batch_size=HUB_BATCH_SIZE, augment=True)

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from esper.growth.normalisation import ChannelNorm
@@ -19,6 +20,8 @@ class ConvShape:
     With `kernel` 1 no block sees more than one pixel; `kernels` gives every block its own instead. `pool_after` names
     the blocks (by index) whose output is halved in height and width. `norm` is "batch", "group" (over the whole sample)
     or "none". With `residual`, blocks that keep the number of channels add their input to what they put out.
+    `channels_last` is how weights and features lie in memory: faster on a CPU for wide blocks with 3x3 kernels on large
+    images that are pooled, slower for most others.
     """
 
     channels: tuple[int, ...] = (4, 8, 8)
@@ -29,6 +32,7 @@ class ConvShape:
     residual: bool = False
     activation: str = "relu"
     pooling: str = "max"
+    channels_last: bool = False
 
     @property
     def block_kernels(self) -> tuple[int, ...]:
@@ -69,6 +73,8 @@ class ConvHost(nn.Sequential):
             before = channels
         parts["head"] = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
         super().__init__(parts)
+        if shape.channels_last:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch documents it
 
 
 @dataclass(frozen=True)

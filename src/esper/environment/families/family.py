@@ -8,7 +8,7 @@ from esper.environment.data import Source
 from esper.environment.families.hosts import draw_conv, draw_dense
 from esper.environment.families.kinds import KINDS, DataSpec
 from esper.environment.families.ranges import Draws
-from esper.environment.families.table import FAR, SMALL, Ranges
+from esper.environment.families.table import CIFAR, FAR, FASHION, SMALL, Ranges
 from esper.environment.tasks import Task, task_on
 from esper.growth import ConvShape, DenseShape
 
@@ -86,14 +86,16 @@ def _trained(task: Task, draws: Draws, ranges: Ranges) -> Task:
     """With the settings of its training."""
     optimizer = draws.pick("optimizer", ranges.optimizer)
     rate = draws.pick("learning rate", ranges.adam_rate if optimizer == "adam" else ranges.sgd_rate)
+    rent = draws.pick("rent", ranges.rent)
     return replace(
         task,
+        summary=f"{task.summary}; {optimizer} {rate:g}, rent {rent:g}",
         optimizer=optimizer,
         learning_rate=rate,
         seed_learning_rate=rate,
         batch_size=draws.pick("batch size", ranges.batch_size),
         horizon=draws.pick("horizon", ranges.horizon),
-        rent=draws.pick("rent", ranges.rent),
+        rent=rent,
         traits={**task.traits, "optimizer": optimizer},
     )
 
@@ -105,5 +107,7 @@ FAMILIES: dict[str, Family] = {
         Family("small-dev", "tasks of the same ranges, to choose by", SMALL, "small", first=1, deal=3),
         Family("small-exam", "tasks of the same ranges, for tables", SMALL, "small", first=2, deal=3),
         Family("far-exam", "data and hosts that small never draws, for tables", FAR, "far"),
+        Family("fashion", "some rows and classes of Fashion-MNIST, hosts as in small", FASHION, "fashion"),
+        Family("cifar", "some rows and classes of CIFAR-10, hosts as in small", CIFAR, "cifar"),
     )
 }

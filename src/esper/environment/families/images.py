@@ -5,20 +5,18 @@ from functools import cache
 import numpy as np
 from sklearn.datasets import load_digits
 
-from esper.environment.families.kinds import Array, Look, Rows, generated, noisy, pooled, some_classes
+from esper.environment.families.kinds import (
+    Array,
+    Look,
+    Rows,
+    generated,
+    images,
+    noisy,
+    of_classes,
+    pooled,
+    some_classes,
+)
 from esper.environment.families.ranges import Choice, Log, Span
-
-
-def _grey(look: Look) -> tuple[int, ...]:
-    return 1, look["side"], look["side"]
-
-
-def _double(look: Look) -> tuple[int, ...]:
-    return 2, look["side"], look["side"]
-
-
-def _coloured(look: Look) -> tuple[int, ...]:
-    return 3, look["side"], look["side"]
 
 
 def _places(side: int) -> tuple[Array, Array]:
@@ -38,13 +36,13 @@ def _digit_images() -> Rows:
     return raw.images / 8 - 1, raw.target
 
 
-@pooled("digits", _grey, classes=Span(5, 10), side=Choice(4, 8, 8, 12, 16))
+@pooled("digits", images(1), classes=Span(5, 10), side=Choice(4, 8, 8, 12, 16))
 def digits(look: Look, random: np.random.Generator) -> Rows:
     """Handwritten digits: 8x8, averaged to 4x4, doubled to 16x16, or anywhere on a ground of 12x12."""
-    x, y = some_classes(_digit_images(), look["classes"], random)
+    x, y = of_classes(_digit_images(), some_classes(10, look["classes"], random))
     side = look["side"]
     if side == 4:
-        x = x.reshape(len(x), 4, 2, 4, 2).mean(axis=(2, 4))
+        x = x.reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4))
     elif side == 16:
         x = x.repeat(2, axis=1).repeat(2, axis=2)
     elif side == 12:
@@ -55,7 +53,7 @@ def digits(look: Look, random: np.random.Generator) -> Rows:
     return x[:, None], y
 
 
-@generated("gratings", _grey, classes=Span(2, 6), side=Choice(8, 12, 16), cycles=Choice(1, 2), noise=Log(0.4, 1.6))
+@generated("gratings", images(1), classes=Span(2, 6), side=Choice(8, 12, 16), cycles=Choice(1, 2), noise=Log(0.4, 1.6))
 def gratings(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Stripes with noise; the class is their direction, which no pixel tells by itself."""
     down, right = _places(look["side"])
@@ -65,7 +63,7 @@ def gratings(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy(waves, look["noise"], random)[:, None]
 
 
-@generated("shapes", _grey, classes=Span(3, 6), side=Choice(8, 12, 16), noise=Log(0.1, 0.5))
+@generated("shapes", images(1), classes=Span(3, 6), side=Choice(8, 12, 16), noise=Log(0.1, 0.5))
 def shapes(y: Array, look: Look, random: np.random.Generator) -> Array:
     """A disc, frame, cross, saltire or bar, bright or dark, of any size at any place."""
     down, right = _places(look["side"])
@@ -87,7 +85,7 @@ def shapes(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy(_each(contrast) * forms[y, np.arange(len(y))], look["noise"], random)[:, None]
 
 
-@generated("colours", _coloured, space=False, classes=Span(3, 8), side=Choice(4, 8, 12), noise=Log(0.7, 3.0))
+@generated("colours", images(3), space=False, classes=Span(3, 8), side=Choice(4, 8, 12), noise=Log(0.7, 3.0))
 def colours(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Patches of one hue on coloured noise; the class is the hue, and pixels may change places."""
     hue = 2 * np.pi * y / look["classes"]
@@ -96,7 +94,7 @@ def colours(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy(tint[:, :, None, None] * strength, look["noise"], random) / 2
 
 
-@generated("brightness", _grey, space=False, classes=Span(3, 6), side=Choice(4, 8, 12), noise=Log(0.1, 0.4))
+@generated("brightness", images(1), space=False, classes=Span(3, 6), side=Choice(4, 8, 12), noise=Log(0.1, 0.4))
 def brightness(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Grey noise; the class is how bright it is on the whole, with neighbours that overlap."""
     level = (2.0 * y - look["classes"] + 1) / (look["classes"] - 1)
@@ -104,7 +102,7 @@ def brightness(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy(np.broadcast_to(_each(level), (len(y), look["side"], look["side"])), 0.5, random)[:, None]
 
 
-@generated("textures", _grey, classes=Span(3, 6), side=Choice(8, 12, 16), noise=Log(0.1, 0.5))
+@generated("textures", images(1), classes=Span(3, 6), side=Choice(8, 12, 16), noise=Log(0.1, 0.5))
 def textures(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Noise without shape; the class is which neighbours are alike. All pixels are distributed alike."""
     grain = random.standard_normal((len(y), look["side"], look["side"]))
@@ -114,7 +112,7 @@ def textures(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy((grain + alike) / np.sqrt(2), look["noise"], random)[:, None] / 2
 
 
-@generated("dots", _grey, classes=Span(3, 6), side=Choice(8, 12, 16), noise=Log(0.05, 0.2))
+@generated("dots", images(1), classes=Span(3, 6), side=Choice(8, 12, 16), noise=Log(0.05, 0.2))
 def dots(y: Array, look: Look, random: np.random.Generator) -> Array:
     """One bright dot more for every class, of any brightness, at any place."""
     order = random.random((len(y), look["side"] ** 2)).argsort(axis=1).argsort(axis=1)
@@ -123,7 +121,7 @@ def dots(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy(2 * image - 0.5, look["noise"], random)[:, None]
 
 
-@generated("pairs", _double, space=False, classes=Span(3, 5), side=Choice(4, 8), noise=Log(0.5, 2.0))
+@generated("pairs", images(2), space=False, classes=Span(3, 5), side=Choice(4, 8), noise=Log(0.5, 2.0))
 def pairs(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Two channels of noise; the class is how alike they are, from equal to opposite, and pixels may change places."""
     angle = np.pi * y / (look["classes"] - 1)

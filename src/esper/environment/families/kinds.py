@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,7 @@ Rows = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class DataKind:
-    """`shape` is that of a sample; `space` says whether the place of a pixel tells anything. `rows` makes the data:
-    to train on, to evaluate on and to test on, as many as asked for the first.
-    """
+    """What can be learned. `shape` is that of a sample; `space` says whether the places of pixels tell anything."""
 
     name: str
     meaning: str
@@ -37,6 +36,7 @@ class DataKind:
     ranges: Mapping[str, Range]
     shape: Callable[[Look], tuple[int, ...]]
     rows: Callable[["DataSpec", np.random.Generator, Path | None], tuple[Rows, Rows, Rows]]
+    """From what was drawn, the random numbers of the data, and the user's data directory."""
 
 
 @dataclass(frozen=True)
@@ -84,22 +84,36 @@ def _split(rows: Rows) -> Split:
 
 KINDS: dict[str, DataKind] = {}
 
+MakeRows = Callable[[DataSpec, np.random.Generator, Path | None], tuple[Rows, Rows, Rows]]
 Generate = Callable[[Array, Look, np.random.Generator], Array]
 Pool = Callable[[Look, np.random.Generator], Rows]
-Shape = tuple[int, ...] | Callable[[Look], tuple[int, ...]]
+Shape = Callable[[Look], tuple[int, ...]]
+
+
+def data_kind(
+    name: str, origin: str, shape: Shape, space: bool = True, **ranges: Range
+) -> Callable[[MakeRows], MakeRows]:
+    """Register a function that makes rows to train on, to evaluate on and to test on."""
+
+    def register(make: MakeRows) -> MakeRows:
+        KINDS[name] = DataKind(name, " ".join((make.__doc__ or "").split()), origin, space, ranges, shape, make)
+        return make
+
+    return register
 
 
 def generated(name: str, shape: Shape, space: bool = True, **ranges: Range) -> Callable[[Generate], Generate]:
     """Register a function that makes a sample for every label it is given; the classes are equally likely."""
 
     def register(make: Generate) -> Generate:
+        @wraps(make)
         def rows(spec: DataSpec, random: np.random.Generator, _: Path | None) -> tuple[Rows, Rows, Rows]:
             look, parts = dict(spec.look), (spec.train_rows, HELD_OUT, HELD_OUT)
             labels = [random.permutation(np.arange(count) % look["classes"]) for count in parts]
             train, evaluation, test = ((make(y, look, random), y) for y in labels)
             return train, evaluation, test
 
-        _register(name, make, "generated", space, ranges, shape, rows)
+        data_kind(name, "generated, no download", shape, space, **ranges)(rows)
         return make
 
     return register
@@ -109,31 +123,28 @@ def pooled(name: str, shape: Shape, space: bool = True, **ranges: Range) -> Call
     """Register a function that gives all rows of a set: at most a third is trained on, the rest is held out."""
 
     def register(pool: Pool) -> Pool:
+        @wraps(pool)
         def rows(spec: DataSpec, random: np.random.Generator, _: Path | None) -> tuple[Rows, Rows, Rows]:
             x, y = pool(dict(spec.look), random)
-            order = random.permutation(len(y))
             first = min(spec.train_rows, len(y) // 3)
-            cuts = np.split(order, (first, first + (len(y) - first) // 2))
+            cuts = np.split(random.permutation(len(y)), (first, first + (len(y) - first) // 2))
             train, evaluation, test = ((x[cut], y[cut]) for cut in cuts)
             return train, evaluation, test
 
-        _register(name, pool, "scikit-learn", space, ranges, shape, rows)
+        data_kind(name, "scikit-learn, no download", shape, space, **ranges)(rows)
         return pool
 
     return register
 
 
-def _register(
-    name: str,
-    function: Callable[..., Any],
-    origin: str,
-    space: bool,
-    ranges: Mapping[str, Range],
-    shape: Shape,
-    rows: Callable[[DataSpec, np.random.Generator, Path | None], tuple[Rows, Rows, Rows]],
-) -> None:
-    meaning = " ".join((function.__doc__ or "").split())
-    KINDS[name] = DataKind(name, meaning, origin, space, ranges, shape if callable(shape) else lambda _: shape, rows)
+def images(channels: int) -> Shape:
+    """Square ones, of the side that was drawn."""
+    return lambda look: (channels, look["side"], look["side"])
+
+
+def features(count: int) -> Shape:
+    """Vectors of that length."""
+    return lambda _: (count,)
 
 
 def noisy(x: Array, noise: float, random: np.random.Generator) -> Array:
@@ -141,10 +152,15 @@ def noisy(x: Array, noise: float, random: np.random.Generator) -> Array:
     return x + noise * random.standard_normal(x.shape)
 
 
-def some_classes(rows: Rows, classes: int, random: np.random.Generator) -> Rows:
-    """The rows of so many classes, drawn and numbered anew."""
+def some_classes(total: int, classes: int, random: np.random.Generator) -> Array:
+    """New numbers of all classes, with -1 for those that are left out."""
+    number = np.full(total, -1)
+    number[random.permutation(total)[:classes]] = np.arange(classes)
+    return number
+
+
+def of_classes(rows: Rows, number: Array) -> Rows:
+    """The rows whose classes have a new number, with that."""
     x, y = rows
-    number = np.full(int(y.max()) + 1, -1)
-    number[random.permutation(len(number))[:classes]] = np.arange(classes)
     kept = number[y] >= 0
     return x[kept], number[y[kept]]

@@ -72,3 +72,5 @@ FAR = replace(
     activation=Choice("gelu", "tanh"),
 )
 """Its kinds of data and its activations are none of `SMALL`, so that no data and no host of one is ever the other's."""
+FASHION = replace(SMALL, topology=Choice("conv"), images=Choice("fashion_mnist"), batches=Span(12, 24))
+CIFAR = replace(FASHION, images=Choice("cifar10"))

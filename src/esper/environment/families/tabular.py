@@ -11,36 +11,46 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 
-from esper.environment.families.kinds import Array, Look, Rows, generated, noisy, pooled, some_classes
+from esper.environment.families.kinds import (
+    Array,
+    Look,
+    Rows,
+    features,
+    generated,
+    noisy,
+    of_classes,
+    pooled,
+    some_classes,
+)
 from esper.environment.families.ranges import Choice, Log, Span
 
 
-@pooled("digits-flat", (64,), classes=Span(5, 10))
+@pooled("digits-flat", features(64), classes=Span(5, 10))
 def digits_flat(look: Look, random: np.random.Generator) -> Rows:
     """The pixels of handwritten digits as a list."""
     raw = load_digits()
-    return some_classes((raw.data / 8 - 1, raw.target), look["classes"], random)
+    return of_classes((raw.data / 8 - 1, raw.target), some_classes(10, look["classes"], random))
 
 
-@generated("iris", (4,), classes=Choice(3), noise=Log(0.2, 0.8))
+@generated("iris", features(4), classes=Choice(3), noise=Log(0.2, 0.8))
 def iris(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Three kinds of iris by the measures of their flowers."""
     return _near(load_iris, y, look, random)
 
 
-@generated("wine", (13,), classes=Choice(3), noise=Log(0.3, 1.5))
+@generated("wine", features(13), classes=Choice(3), noise=Log(0.3, 1.5))
 def wine(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Three growers of wine by its chemistry."""
     return _near(load_wine, y, look, random)
 
 
-@generated("breast-cancer", (30,), classes=Choice(2), noise=Log(0.3, 1.5))
+@generated("breast-cancer", features(30), classes=Choice(2), noise=Log(0.3, 1.5))
 def breast_cancer(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Tumours, benign or not, by the looks of their cells."""
     return _near(load_breast_cancer, y, look, random)
 
 
-@generated("diabetes", (10,), classes=Choice(3), noise=Log(0.1, 0.3))
+@generated("diabetes", features(10), classes=Choice(3), noise=Log(0.1, 0.3))
 def diabetes(y: Array, look: Look, random: np.random.Generator) -> Array:
     """How a disease goes on, in thirds, by age, blood and body."""
     return _near(load_diabetes, y, look, random)
