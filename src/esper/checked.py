@@ -144,7 +144,7 @@ def require_ranges(
 ) -> None:
     """Raise `error` unless these numbers of the record are from the lowest to the highest that is allowed.
 
-    `inside` is put before names in messages. NaN is in no range.
+    `inside` is put before names in messages. NaN is in no range; None is left to whoever reads it.
 
     >>> from types import SimpleNamespace
     >>> require_ranges(SimpleNamespace(rows=0), {"rows": (1, 9_000)}, BadValue, "plot.")
@@ -154,5 +154,5 @@ def require_ranges(
     """
     for name, (low, high) in ranges.items():
         value = getattr(record, name)
-        if not low <= value <= high:
+        if value is not None and not low <= value <= high:
             raise error(f"{inside}{name} = {value}; give a value from {low:,} to {high:,}")

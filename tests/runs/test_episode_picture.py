@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from esper.contracts import Stage, StageChanged
-from esper.runs import narrate_episode
+from esper.runs import Game, narrate_episode
 from esper.runs.episode_picture import Span, spans
 from tests.runs.worlds import tiny_task
 
@@ -38,7 +38,7 @@ def test_an_episode_is_told_beside_its_twin_and_drawn(tmp_path):
     picture = tmp_path / "episode.png"
     with (tmp_path / "said.txt").open("w") as said:
         task = tiny_task(tmp_path, horizon=12)
-        narrate_episode("heuristic", task, 0, "twin", None, Console(file=said, width=200), picture)
+        narrate_episode("heuristic", task, 0, Game(), Console(file=said, width=200), picture)
     text = (tmp_path / "said.txt").read_text()
     assert text.count("without growth") == 13, "once an epoch, and once at the end"
     assert f"picture: {picture}" in text

@@ -10,6 +10,7 @@ import tyro
 
 from esper.cli.console import DONE, HALTED, INTERRUPTED, err, out
 from esper.controller import NetworkConfig
+from esper.environment import stem_of
 from esper.rl import PPOConfig
 from esper.runs import (
     Panel,
@@ -70,7 +71,7 @@ def train(argv: list[str]) -> int:
     given = _arguments(argv)
     settings = given.settings
     settings.check()
-    name = f"{Path(settings.task[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{stem_of(settings.task[0])}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = RunDirectory.create(given.out or Path("runs") / name, settings)
     return _finish(directory, settings, given.quiet, goes_on=False)
 

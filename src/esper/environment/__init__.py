@@ -20,20 +20,29 @@ from esper.environment.data import (
 from esper.environment.env import GrowEnv
 from esper.environment.episode import Episode, Outcome, World
 from esper.environment.evaluation import Evaluation, FunctionJudge, Judge, SplitJudge, Worth, evaluate
+from esper.environment.families import FAMILIES, KINDS, DataKind, DataSpec, Family, InvalidTaskSeed, Ranges
 from esper.environment.governor import Governor, GovernorConfig, InvalidGovernor
 from esper.environment.masks import masks_of
 from esper.environment.observation import BLUEPRINT_FEATURES, FIELDS, HOST_FEATURES, SLOT_FEATURES, Feature, observe
 from esper.environment.randomness import derive, stream
 from esper.environment.task_file import InvalidTaskFile
+from esper.environment.task_names import (
+    UnknownTask,
+    find_family,
+    find_task,
+    is_drawn,
+    is_family,
+    load_task,
+    stem_of,
+    task_in_episode,
+)
 from esper.environment.tasks import (
     DEFAULT_TASK,
     DuplicateTask,
     InvalidTask,
+    Optimizer,
     Task,
-    UnknownTask,
     all_tasks,
-    find_task,
-    load_task,
     task,
     task_on,
 )

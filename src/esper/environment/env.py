@@ -1,6 +1,8 @@
 """The world as a `gymnasium.Env`: one step is one epoch of one host."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,22 @@ from esper.environment.observation import (
     observe,
     offers_of,
 )
-from esper.environment.tasks import DEFAULT_TASK, Task, find_task
+from esper.environment.task_names import find_task, is_family, task_in_episode
+from esper.environment.tasks import DEFAULT_TASK, Task
 from esper.environment.training import Probe
 from esper.environment.twins import twin_curve
 from esper.rewards import Ending, Mode, Reward, RewardConfig, Transition, Twin, find_mode, needs_twin, reward
 
 Observation = dict[str, NDArray[Any]]
 Indices = NDArray[np.int64]
+Drawn = Callable[[int], Task]
+"""The task of the episode of a seed."""
+RewardsOf = Callable[[Task], RewardConfig]
+
+
+def usual_rewards(task: Task) -> RewardConfig:
+    """The usual weights at the task's rent."""
+    return RewardConfig.at_rent(task.rent, task.classes)
 
 
 class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
@@ -38,37 +49,53 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
     `reset(seed=s)` plays the episode of seed s. An action that is not legal is refused, with the reasons in
     `info["refused"]`, and the epoch passes as if waiting. `sink` takes the events of the episodes that are started
     after it is set, and `probe` is shown their gradients. `splits` is the task's data, if it has been loaded already.
+
+    A whole family (`family:small`), or a function from seeds to tasks, has another task in every episode. `reset` then
+    loads its data, forgets that of the task before, and sets both spaces anew: they are those of the present task.
+
+    The rewards follow the task, or are those of `reward_config`, whose rent is then the task's.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # gymnasium declares it so
 
     def __init__(
         self,
-        task: str | Task = DEFAULT_TASK,
+        task: str | Task | Drawn = DEFAULT_TASK,
         reward_mode: str = Mode.TWIN,
-        reward_config: RewardConfig | None = None,
+        reward_config: RewardConfig | RewardsOf = usual_rewards,
         data_dir: str | Path | None = None,
         world: World | None = None,
         sink: Sink | None = None,
         splits: Splits | None = None,
     ) -> None:
-        self.task = find_task(task) if isinstance(task, str) else task
+        if isinstance(task, str):
+            task = partial(task_in_episode, task) if is_family(task) else find_task(task)
+        self._drawn = None if isinstance(task, Task) else task
+        self._rewards = reward_config
+        self._data_dir = None if data_dir is None else Path(data_dir)
         self.reward_mode = find_mode(reward_mode)
-        self.reward_config = reward_config or RewardConfig(outcomes=self.task.classes)
         self.world = world or World()
         self.sink = sink or NullSink()
         self.probe: Probe | None = None
-        if splits is None:
-            splits = self.task.load(None if data_dir is None else Path(data_dir))
-        self.splits = splits.to(torch.device(self.world.compute.device))
-        probe = Episode(self.task, self.splits, 0, self.world)
-        self._thresholds = self.world.thresholds_for(self.task)
+        self._enter(task if isinstance(task, Task) else task(0), splits)
+
+    def _enter(self, task: Task, splits: Splits | None = None) -> None:
+        """Make this the present task, with its data, rewards and spaces."""
+        self.episode: Episode | None = None
+        if isinstance(self._rewards, RewardConfig):
+            self.reward_config = replace(self._rewards, outcomes=task.classes)
+            task = replace(task, rent=self.reward_config.rent_weight)
+        else:
+            self.reward_config = self._rewards(task)
+        self.task = task
+        self.splits = (splits or task.load(self._data_dir)).to(torch.device(self.world.compute.device))
+        probe = Episode(task, self.splits, 0, self.world)
+        self._thresholds = self.world.thresholds_for(task)
         offers = offers_of(probe.snapshot.slots)
         self.codec = ActionCodec(self.task.slots, tuple(offer.name for offer in offers))
         self._offers = describe_offers(probe.snapshot, offers)
         self.action_space = spaces.MultiDiscrete(list(self.codec.sizes))
         self.observation_space = _observation_space(self._observation(probe))
-        self.episode: Episode | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -76,6 +103,8 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         """Start the episode of `seed`, or of a seed drawn from the environment's own random numbers."""
         super().reset(seed=seed)
         episode_seed = seed if seed is not None else int(self.np_random.integers(2**31))
+        if self._drawn is not None:
+            self._enter(self._drawn(episode_seed))
         self.episode = Episode(self.task, self.splits, episode_seed, self.world, self.sink, self.probe)
         self._twins: tuple[Twin, ...] | None = None
         if needs_twin(self.reward_mode):

@@ -12,24 +12,29 @@
     kind = "conv"
     channels = [8, 8, 8]
 
-May be added: `summary`, `blueprints` (a list; all that fit without it), `augment` (true or false),
-`max_gradient_norm`, `cooldown_share`, `samples` (rows to train on; all without it), `judged_by` ("accuracy", or "loss"
-for cross-entropy), and for the host `kernel`, `norm` and `pool_after`. A host of kind "dense" has `widths` instead.
+May be added: `summary`, `blueprints` (a list; all that fit without it), `augment` (true or false), `optimizer`
+("adam" or "sgd"), `rent`, `judged_by` ("accuracy", or "loss" for cross-entropy), `max_gradient_norm`,
+`cooldown_share`, `samples` (rows to train on; all without it), and for the host `kernel` or `kernels`, `norm`,
+`pool_after`, `pooling`, `residual`, `activation` and `channels_last`. A host of kind "dense" has `widths` instead,
+and may have `residual` and `activation`. A file with `name`, `family = "small/17"` and perhaps `rent`, and nothing
+else, is that task of that family.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from esper.checked import BadValue, checked, read_toml, shown_value
 from esper.contracts import EsperError, nearest
-from esper.growth import ConvShape
+from esper.growth import ACTIVATIONS, POOLINGS, ConvShape, DenseShape
 
 MAX_LAYERS = 64
 MAX_WIDTH = 1_024
 MAX_KERNEL = 15
 NORMS = ("group", "batch", "none")
+
+Optimizer = Literal["adam", "sgd"]
 
 
 JudgedBy = Literal["accuracy", "loss"]
@@ -38,13 +43,6 @@ JudgedBy = Literal["accuracy", "loss"]
 
 class InvalidTaskFile(EsperError):
     """A task file that cannot be read, or says what is not allowed."""
-
-
-@dataclass(frozen=True)
-class DenseShape:
-    """A perceptron, by the widths of its layers."""
-
-    widths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -66,43 +64,73 @@ class TaskFile:
     cooldown_share: float = 0.4
     samples: int | None = None
     judged_by: JudgedBy = "accuracy"
-    shape: ConvShape | tuple[int, ...] = field(init=False)
-    """What the table `host` describes: a CNN's shape, or a perceptron's widths."""
+    optimizer: Optimizer = "adam"
+    rent: float = 0.08
+    shape: ConvShape | DenseShape = field(init=False)
+    """What the table `host` describes."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", _shape(self.host))
 
 
-def read_task_file(path: Path) -> TaskFile:
+@dataclass(frozen=True)
+class FamilyFile:
+    """What a file says that names a task of a family."""
+
+    name: str
+    family: str
+    rent: float | None = None
+
+
+def read_task_file(path: Path) -> TaskFile | FamilyFile:
     """What the file says, with every key and type checked."""
     try:
-        return checked(TaskFile, read_toml(path))
+        table = read_toml(path)
+        return checked(FamilyFile, table) if "family" in table else checked(TaskFile, table)
     except (BadValue, InvalidTaskFile) as error:
         raise InvalidTaskFile(f"{path}: {error}") from error.__cause__
 
 
-def _shape(host: Mapping[str, Any]) -> ConvShape | tuple[int, ...]:
+def _shape(host: Mapping[str, Any]) -> ConvShape | DenseShape:
     table = dict(host)
     kind = table.pop("kind", None)
     if kind == "dense":
-        return _widths("host.widths", checked(DenseShape, table, inside="host.").widths)
+        dense = checked(DenseShape, table, inside="host.")
+        _check_widths("host.widths", dense.widths)
+        _check_word("host.activation", dense.activation, ACTIVATIONS)
+        return dense
     if kind != "conv":
         raise InvalidTaskFile(f"'host.kind' must be one of conv, dense, and is {shown_value(kind)}")
     if "channels" not in table:
         raise InvalidTaskFile("it lacks 'host.channels' (a list of integers)")
     shape = checked(ConvShape, table, inside="host.")
-    _widths("host.channels", shape.channels)
-    if shape.kernel % 2 == 0 or not 1 <= shape.kernel <= MAX_KERNEL:
-        raise InvalidTaskFile(f"'host.kernel' is {shape.kernel}; give an odd number from 1 to {MAX_KERNEL}")
-    if shape.norm not in NORMS:
-        raise InvalidTaskFile(f"'host.norm' is {shown_value(shape.norm)}; {nearest(shape.norm, NORMS)}")
+    _check_widths("host.channels", shape.channels)
+    _check_kernels(shape)
+    _check_word("host.norm", shape.norm, NORMS)
+    _check_word("host.activation", shape.activation, ACTIVATIONS)
+    _check_word("host.pooling", shape.pooling, POOLINGS)
     blocks = range(len(shape.channels))
     if len(set(shape.pool_after)) < len(shape.pool_after) or not set(shape.pool_after) <= set(blocks):
         raise InvalidTaskFile(f"'host.pool_after' names blocks by index, each once, from 0 to {blocks[-1]}")
     return shape
 
 
-def _widths(key: str, widths: tuple[int, ...]) -> tuple[int, ...]:
+def _check_widths(key: str, widths: tuple[int, ...]) -> None:
     if not 1 <= len(widths) <= MAX_LAYERS or not all(1 <= width <= MAX_WIDTH for width in widths):
         raise InvalidTaskFile(f"'{key}' must be 1 to {MAX_LAYERS} numbers, each from 1 to {MAX_WIDTH:,}")
-    return widths
+
+
+def _check_kernels(shape: ConvShape) -> None:
+    for key, kernels in (("host.kernel", (shape.kernel,)), ("host.kernels", shape.kernels)):
+        for kernel in kernels:
+            if kernel % 2 == 0 or not 1 <= kernel <= MAX_KERNEL:
+                raise InvalidTaskFile(f"'{key}' is {kernel}; give an odd number from 1 to {MAX_KERNEL}")
+    if len(shape.block_kernels) != len(shape.channels):
+        raise InvalidTaskFile(
+            f"'host.kernels' names {len(shape.kernels)} kernels for {len(shape.channels)} blocks; name one for each"
+        )
+
+
+def _check_word(key: str, word: str, known: Iterable[str]) -> None:
+    if word not in known:
+        raise InvalidTaskFile(f"'{key}' is {shown_value(word)}; {nearest(word, known)}")

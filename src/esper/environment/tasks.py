@@ -1,9 +1,8 @@
 """The tasks: what a host learns from, where seeds can grow in it, and for how long. A dict and a decorator."""
 
-import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -11,13 +10,13 @@ from typing import get_args
 import torch
 from torch import nn
 
-from esper.contracts import ACCURACY, EsperError, Metric, SlotId, loss_metric, nearest
+from esper.contracts import ACCURACY, EsperError, Metric, SlotId, loss_metric
 from esper.environment.data import SOURCES, Source, Splits, first_rows
-from esper.environment.task_file import InvalidTaskFile, JudgedBy, read_task_file
-from esper.growth import ConvHost, ConvShape, DenseHost, count_parameters, graft
+from esper.environment.task_file import JudgedBy, Optimizer
+from esper.growth import ConvHost, ConvShape, DenseHost, DenseShape, count_parameters
 
 DEFAULT_TASK = "digits-pointwise"
-MAX_FILE_PARAMETERS = 50_000_000
+NAME = r"(family:[a-z-]{1,40}/[0-9]{1,18}|[A-Za-z0-9][A-Za-z0-9_.-]{0,63})"
 
 RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "classes": (2, 10_000),
@@ -27,6 +26,7 @@ RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "seed_learning_rate": (1e-7, 10.0),
     "max_gradient_norm": (1e-6, 1e6),
     "cooldown_share": (0.0, 1.0),
+    "rent": (0.0, 1.0),
 }
 """The least and the most of each number of a task. Where both are integers the number must be one."""
 SAMPLES = (2, 10_000_000)
@@ -34,10 +34,6 @@ SAMPLES = (2, 10_000_000)
 
 class InvalidTask(EsperError):
     """A task's setting lies outside its range."""
-
-
-class UnknownTask(EsperError):
-    """No task of that name."""
 
 
 class DuplicateTask(EsperError):
@@ -51,8 +47,9 @@ class Task:
     `source` says in words where the data comes from; `load` takes the user's data directory, or None. `build_host`
     draws initial weights from the global random numbers. `blueprints` narrows what may germinate; None allows all
     that fit. `horizon` counts epochs, `batch_size` samples. `augment` crops and flips training images.
-    Gradients are clipped to `max_gradient_norm`. Learning rates fall in the last `cooldown_share` of the epochs.
-    `judged_by` is "accuracy", or "loss" for cross-entropy in nats.
+    `optimizer` is "adam", or "sgd" with momentum. Gradients are clipped to `max_gradient_norm`. Learning rates fall in
+    the last `cooldown_share` of the epochs. `judged_by` is "accuracy", or "loss" for cross-entropy in nats. `rent` is
+    the quality that growing by a factor e must bring to pay. `traits` are words by which tables group tasks.
     """
 
     name: str
@@ -71,29 +68,34 @@ class Task:
     max_gradient_norm: float = 1.0
     cooldown_share: float = 0.4
     judged_by: JudgedBy = "accuracy"
+    optimizer: Optimizer = "adam"
+    rent: float = 0.08
+    traits: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.judged_by not in get_args(JudgedBy):
             raise InvalidTask(
                 f"task '{self.name}' has judged_by {self.judged_by!r}; give one of {', '.join(get_args(JudgedBy))}"
             )
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", self.name) or self.name.lower().endswith(".toml"):
+        if not re.fullmatch(NAME, self.name) or self.name.lower().endswith(".toml"):
             raise InvalidTask(
                 f"a task cannot be named {self.name[:80]!r}; use up to 64 letters, digits, '-', '_' and '.', "
                 "with a letter or digit first and without the ending .toml"
             )
-        for field, (least, most) in RANGES.items():
-            self._check_number(field, least, most)
-        for field, names in (("slots", self.slots), ("blueprints", self.blueprints)):
+        for name, (least, most) in RANGES.items():
+            self._check_number(name, least, most)
+        if self.optimizer not in get_args(Optimizer):
+            raise InvalidTask(f"task '{self.name}' has optimizer {self.optimizer!r}; give 'adam' or 'sgd'")
+        for what, names in (("slots", self.slots), ("blueprints", self.blueprints)):
             if names is not None and (not names or len(set(names)) < len(names)):
-                raise InvalidTask(f"task '{self.name}' has {field} {list(names)}; name at least one, each once")
+                raise InvalidTask(f"task '{self.name}' has {what} {list(names)}; name at least one, each once")
 
-    def _check_number(self, field: str, least: float, most: float) -> None:
-        value = getattr(self, field)
+    def _check_number(self, name: str, least: float, most: float) -> None:
+        value = getattr(self, name)
         types = (int,) if isinstance(least, int) else (int, float)
         if isinstance(value, bool) or not isinstance(value, types) or not least <= value <= most:
             number = "an integer" if isinstance(least, int) else "a number"
-            raise InvalidTask(f"task '{self.name}' has {field} {value!r}; give {number} from {least:,} to {most:,}")
+            raise InvalidTask(f"task '{self.name}' has {name} {value!r}; give {number} from {least:,} to {most:,}")
 
     @property
     def metric(self) -> Metric:
@@ -105,17 +107,20 @@ class Task:
             return count_parameters(self.build_host().parameters())
 
 
-def task_on(source: Source, host: ConvShape | tuple[int, ...], name: str, summary: str) -> Task:
-    """A task with a slot behind every block of `host` (a CNN's shape, or a perceptron's widths).
+def task_on(source: Source, host: ConvShape | DenseShape, name: str, summary: str) -> Task:
+    """A task with a slot behind every block or layer of `host`.
 
     Its other settings suit small data; `dataclasses.replace` changes them.
     """
     if isinstance(host, ConvShape):
         build: Callable[[], nn.Module] = partial(ConvHost, source.shape[0], source.classes, host)
         slots = tuple(f"block{index}" for index in range(len(host.channels)))
+        kernels = sorted(set(host.block_kernels))
+        kind, kernel = "conv", str(kernels[0]) if len(kernels) == 1 else "mixed"
     else:
-        build = partial(DenseHost, source.shape[0], source.classes, host)
-        slots = tuple(f"layer{index}" for index in range(len(host)))
+        build = partial(DenseHost, source.shape[0], source.classes, host.widths, host.activation, host.residual)
+        slots = tuple(f"layer{index}" for index in range(len(host.widths)))
+        kind, kernel = "dense", "none"
     return Task(
         name=name,
         summary=summary,
@@ -129,6 +134,7 @@ def task_on(source: Source, host: ConvShape | tuple[int, ...], name: str, summar
         batch_size=64,
         learning_rate=0.01,
         seed_learning_rate=0.01,
+        traits={"data": source.name, "host": kind, "kernel": kernel},
     )
 
 
@@ -169,73 +175,6 @@ def all_tasks() -> tuple[Task, ...]:
     return tuple(_REGISTRY.values())
 
 
-def find_task(name: str) -> Task:
-    """The registered task of that name, or the task in the file if `name` is a path that ends in .toml."""
-    if name.lower().endswith(".toml"):
-        return load_task(Path(name))
-    if name not in _REGISTRY:
-        raise UnknownTask(
-            f"no task '{name}'; {nearest(name, _REGISTRY)}; a task of your own is named by its file, as in my-task.toml"
-        )
-    return _REGISTRY[name]
-
-
-def load_task(path: Path) -> Task:
-    """The task in a user's TOML file, checked down to whether its slots can be grafted. Loads no data."""
-    file = read_task_file(path)
-    try:
-        source = _source(file.data)
-        built = replace(
-            task_on(source, file.shape, file.name, file.summary),
-            slots=file.slots,
-            blueprints=file.blueprints,
-            horizon=file.horizon,
-            batch_size=file.batch_size,
-            learning_rate=file.learning_rate,
-            seed_learning_rate=file.seed_learning_rate,
-            augment=file.augment,
-            max_gradient_norm=file.max_gradient_norm,
-            cooldown_share=file.cooldown_share,
-            judged_by=file.judged_by,
-        )
-        built = built if file.samples is None else with_samples(built, file.samples)
-        _check_fit(source, file.shape, file.augment)
-        _check_host(built, source)
-    except EsperError as error:
-        raise InvalidTaskFile(f"{path}: {error}") from error
-    return built
-
-
-def _source(name: str) -> Source:
-    if name not in SOURCES:
-        raise InvalidTask(f"there is no data named {name[:80]!r}; {nearest(name, SOURCES)}")
-    return SOURCES[name]
-
-
-def _check_fit(source: Source, host: ConvShape | tuple[int, ...], augment: bool) -> None:
-    images = len(source.shape) == 3
-    kind = "conv" if images else "dense"
-    if isinstance(host, ConvShape) is not images:
-        raise InvalidTask(f"data '{source.name}' has samples of shape {source.shape}; give it a host of kind '{kind}'")
-    if isinstance(host, ConvShape) and min(source.shape[1:]) >> len(host.pool_after) == 0:
-        halvings = int(math.log2(min(source.shape[1:])))
-        raise InvalidTask(
-            f"{len(host.pool_after)} poolings leave nothing of shape {source.shape}; at most {halvings} do"
-        )
-    if augment and not images:
-        raise InvalidTask(f"data '{source.name}' has no images to augment; leave `augment` out")
-
-
-def _check_host(candidate: Task, source: Source) -> None:
-    """Built and grafted without memory for weights or features, and without random numbers."""
-    with torch.device("meta"):
-        host = candidate.build_host()
-        parameters = count_parameters(host.parameters())
-        if parameters > MAX_FILE_PARAMETERS:
-            raise InvalidTask(f"the host has {parameters:,} parameters; at most {MAX_FILE_PARAMETERS:,} are allowed")
-        graft(host, candidate.slots, torch.zeros(2, *source.shape), blueprints=candidate.blueprints)
-
-
 DIGITS, SPIRALS, FASHION, CIFAR = (SOURCES[name] for name in ("digits", "spirals", "fashion_mnist", "cifar10"))
 HUB_BATCH_SIZE = 128
 
@@ -254,12 +193,12 @@ def _digits() -> Task:
 
 @task("spirals")
 def _spirals() -> Task:
-    return task_on(SPIRALS, (6, 6), "spirals", "three arms in the plane, a perceptron too narrow for them")
+    return task_on(SPIRALS, DenseShape((6, 6)), "spirals", "three arms in the plane, a perceptron too narrow for them")
 
 
 @task("fashion")
 def _fashion() -> Task:
-    host = ConvShape((8, 16, 16), pool_after=(0, 1))
+    host = ConvShape((8, 16, 16), pool_after=(0, 1), channels_last=True)
     return replace(task_on(FASHION, host, "fashion", "clothes, a small 3x3 host"), batch_size=HUB_BATCH_SIZE)
 
 
@@ -272,7 +211,7 @@ def _fashion_pointwise() -> Task:
 
 @task("cifar10")
 def _cifar10() -> Task:
-    host = ConvShape((8, 16, 32), pool_after=(0, 1))
+    host = ConvShape((8, 16, 32), pool_after=(0, 1), channels_last=True)
     built = task_on(CIFAR, host, "cifar10", "objects, a small 3x3 host")
     return replace(built, batch_size=HUB_BATCH_SIZE, augment=True)
 
@@ -287,7 +226,7 @@ def _cifar10_impaired() -> Task:
 @task("cifar10-deep")
 def _cifar10_deep() -> Task:
     """Two slots per block: behind the norm, where features have both signs, and behind the whole block."""
-    host = ConvShape((8, 8, 16, 16, 32), pool_after=(0, 2, 3))
+    host = ConvShape((8, 8, 16, 16, 32), pool_after=(0, 2, 3), channels_last=True)
     slots = tuple(slot for index in range(5) for slot in (f"block{index}.1", f"block{index}"))
     built = task_on(CIFAR, host, "cifar10-deep", "objects, a deeper host with two slots in every block")
     return replace(built, slots=slots, batch_size=HUB_BATCH_SIZE, augment=True)

@@ -1,7 +1,7 @@
 """How a host and its seeds train: one optimiser, clipped gradients, batches in an order of their own."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -75,6 +75,8 @@ class EpochMeasures:
     gradient_norm: float
 
 
+MOMENTUM = 0.9
+"""Of SGD."""
 FINAL_RATE = 0.05
 """What the last epoch's learning rate would be, in units of the first one's, if there were one more."""
 
@@ -95,7 +97,7 @@ class Trainer:
     def __init__(self, body: Body, task: Task, seed: int, compute: Compute, probe: Probe | None = None) -> None:
         self.body, self._probe = body, probe
         self._host = body.host_weights()
-        self.optimizer = torch.optim.Adam(self._host, lr=task.learning_rate, fused=True)
+        self.optimizer = _optimizer(task, self._host)
         body.optimise_with(self.optimizer, lr=task.seed_learning_rate)
         self._task = task
         self._seed = seed
@@ -147,6 +149,12 @@ class Trainer:
         for slot in self.body.living():
             nn.utils.clip_grad_norm_(slot.seed_parameters, self._task.max_gradient_norm)
         return nn.utils.clip_grad_norm_(self._host, self._task.max_gradient_norm)
+
+
+def _optimizer(task: Task, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    if task.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=task.learning_rate, momentum=MOMENTUM, fused=True)
+    return torch.optim.Adam(parameters, lr=task.learning_rate, fused=True)
 
 
 def _compiled(body: Body) -> Callable[[Tensor], Tensor]:

@@ -18,7 +18,7 @@ from esper.growth.directory import TargetExists
 from esper.growth.gates import InvalidThresholds, Thresholds, judge
 from esper.growth.graft import AlreadyGrafted, NotFeatures, SharedModule, UnknownModule, graft
 from esper.growth.harvest import Fossil, Grown, plant
-from esper.growth.hosts import ConvHost, ConvShape, DenseHost
+from esper.growth.hosts import ACTIVATIONS, POOLINGS, ConvHost, ConvShape, DenseHost, DenseShape
 from esper.growth.lifecycle import IllegalTransition
 from esper.growth.loading import DoesNotFit, load
 from esper.growth.persistence import InvalidCheckpoint

@@ -9,7 +9,7 @@ import tomli_w
 from esper.checked import BadValue, checked, read_toml, require_ranges
 from esper.contracts import EsperError, Head, nearest
 from esper.controller import NetworkConfig
-from esper.environment import DEFAULT_TASK, Compute, Precision, find_task
+from esper.environment import DEFAULT_TASK, Compute, Precision, task_in_episode
 from esper.rewards import RewardConfig, find_mode
 from esper.rl import PPOConfig, RLError
 from esper.runs.backends import usable_cores
@@ -29,7 +29,7 @@ class TrainConfig:
     """Everything that decides how a run goes."""
 
     task: tuple[str, ...] = (DEFAULT_TASK,)
-    """What to grow: task names or .toml files. Several tasks share the episodes of every round evenly."""
+    """What to grow: task names, families (family:small) or .toml files. Several share the episodes of every round."""
     rounds: int = 60
     """Updates of the controller."""
     episodes: int = 16
@@ -38,8 +38,8 @@ class TrainConfig:
     """Of the whole run: first weights, episodes, and everything that is drawn."""
     reward: str = "frugal"
     """Reward mode: shaped, simplified, sparse, minimal, loss, twin, solo or frugal."""
-    rent: float = 0.08
-    """Quality that growing by a factor e must bring to pay."""
+    rent: float | None = None
+    """Quality that growing by a factor e must bring to pay; by default each task's own."""
     backend: Literal["serial", "process", "ray"] = "process"
     """Where episodes are played. All give the same results."""
     workers: int = 0
@@ -117,8 +117,8 @@ class TrainConfig:
         check_sinks(self.telemetry.sinks)
         self.compute()
         for name in self.task:
-            task = find_task(name)
-            RewardConfig.at_rent(self.rent, task.classes, self.ppo.discount)
+            task = task_in_episode(name, self.seed)
+            RewardConfig.at_rent(task.rent if self.rent is None else self.rent, task.classes, self.ppo.discount)
             task.load(Path(self.data_dir) if self.data_dir else None)
 
     def compute(self) -> Compute:
@@ -146,7 +146,7 @@ class TrainConfig:
         return Expectations(self.rounds, ppo.exploration, ppo.max_gradient_norm, ppo.target_kl)
 
     def to_toml(self) -> str:
-        """All settings, also those left at their defaults."""
+        """All settings, also those left at their defaults; only those that are None are left out."""
         return tomli_w.dumps(_plain(asdict(self)))
 
 
@@ -196,5 +196,5 @@ def load_config(path: Path, base: TrainConfig | None = None) -> TrainConfig:
 def _plain(value: Any) -> Any:
     """What TOML can hold."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(each) for key, each in value.items() if each is not None}
     return [_plain(each) for each in value] if isinstance(value, tuple | list) else value

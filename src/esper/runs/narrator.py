@@ -15,7 +15,7 @@ from esper.contracts import (
     StageChanged,
 )
 from esper.controller import Decision
-from esper.environment import GrowEnv, Task, twin_curve
+from esper.environment import GrowEnv, Task, is_family, task_in_episode, twin_curve
 from esper.runs.backends import one_thread
 from esper.runs.episode_picture import EpisodeStory, draw_episode
 from esper.runs.episode_recorder import EpisodeRecorder
@@ -64,14 +64,14 @@ def narrate_episode(
     policy: str,
     task: str,
     seed: int,
-    reward: str,
-    data_dir: str | None,
+    game: Game,
     console: Console,
     picture: Path | None = None,
 ) -> EpisodeFinished:
     """Play and print one episode, draw it to `picture` if that is given, and return how it ended."""
     find_policy(policy)  # say what is wrong with it before the data is loaded
-    player = Player(Game(reward=reward, data_dir=data_dir))
+    task = task_in_episode(task, seed).name if is_family(task) else task
+    player = Player(game)
     played = player.env(task).task
     console.print(f"{policy} plays {task}, seed {seed}, {played.horizon} epochs", soft_wrap=True)
     narrator = Narrator(console, played)

@@ -1,8 +1,9 @@
 """An episode as a pure function of a policy, a task and a seed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,18 @@ from esper.controller import (
     Policy,
     tensors,
 )
-from esper.environment import FIELDS, Compute, GrowEnv, Splits, Task, World, find_task, stream
+from esper.environment import (
+    FIELDS,
+    Compute,
+    GrowEnv,
+    Splits,
+    Task,
+    World,
+    find_task,
+    is_family,
+    stream,
+    task_in_episode,
+)
 from esper.rewards import RewardConfig
 from esper.rl import Buffer, MemoryState, Sequences, value_of
 from esper.runs.episode_recorder import EpisodeRecorder
@@ -66,8 +78,8 @@ class Game:
 
     reward: str = "twin"
     discount: float = 1.0
-    rent: float = 0.08
-    """Quality that growing by a factor e must bring to pay."""
+    rent: float | None = None
+    """Quality that growing by a factor e must bring to pay; None for each task's own."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     exploration: float = 0.0
     persistence: float = 0.0
@@ -80,11 +92,19 @@ class Game:
     """Whether decisions, rewards and changes of stage are kept as events."""
 
     def build_env(self, task: str | Task, splits: Splits | None = None) -> GrowEnv:
-        """The environment of a task; loads its data unless it is given."""
-        found = find_task(task) if isinstance(task, str) else task
-        config = RewardConfig.at_rent(self.rent, found.classes, self.discount)
+        """The environment of a task or a family; loads its data unless it is given."""
+        played = partial(self._task, task)
+        family = isinstance(task, str) and is_family(task)
         world = World(compute=self.compute)
-        return GrowEnv(found, self.reward, config, self.data_dir, world, splits=splits)
+        return GrowEnv(played if family else played(0), self.reward, self._rewards, self.data_dir, world, splits=splits)
+
+    def _task(self, task: str | Task, seed: int) -> Task:
+        """What the episode of that seed plays, at the rent of the game."""
+        found = task_in_episode(task, seed) if isinstance(task, str) else task
+        return found if self.rent is None else replace(found, rent=self.rent)
+
+    def _rewards(self, task: Task) -> RewardConfig:
+        return RewardConfig.at_rent(task.rent, task.classes, self.discount)
 
     def load_data(self, task: str) -> Splits:
         """What `build_env` would load."""
@@ -95,8 +115,12 @@ LEARNED = ("learned", "greedy")
 """The run's own network: drawn as in training, or its likeliest course."""
 
 
+ENVS_KEPT = 8
+"""By a player. Those of more tasks are built anew, so that old data does not fill the memory."""
+
+
 class Player:
-    """Plays jobs. Environments are built once per task; the weights are those last loaded."""
+    """Plays jobs. Environments are kept for the tasks played last; the weights are those last loaded."""
 
     def __init__(self, game: Game) -> None:
         self.game = game
@@ -111,9 +135,11 @@ class Player:
 
     def env(self, task: str) -> GrowEnv:
         """The environment of a task."""
-        if task not in self._envs:
-            self._envs[task] = self.game.build_env(task, self.data.get(task))
-        return self._envs[task]
+        env = self._envs.pop(task, None) or self.game.build_env(task, self.data.get(task))
+        self._envs[task] = env
+        if len(self._envs) > ENVS_KEPT:
+            del self._envs[next(iter(self._envs))]
+        return env
 
     def play(self, job: Job, recorder: EpisodeRecorder | None = None) -> Played:
         """The whole episode. The same job under the same weights gives the same result in any process."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from esper.controller import Decision
-from esper.environment import GrowEnv, find_task
+from esper.environment import GrowEnv, task_in_episode
 from esper.rl import Network
 from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.player import Game, Job, Player
@@ -31,6 +31,6 @@ def profile_episode(directory: Path, game: Game, network: Network, job: Job) -> 
     """Play a job once more in this process, and record two epochs in the middle of it. Nothing comes of the episode."""
     player = Player(game)
     player.load(network.state_dict())
-    middle = find_task(job.task).horizon // 2
+    middle = task_in_episode(job.task, job.seed).horizon // 2
     with profiled(directory, "episode", game.compute.device, range(middle, middle + EPOCHS)) as recorder:
         player.play(job, Metronome(recorder.step))

@@ -242,9 +242,9 @@ def test_what_was_added_is_what_a_new_exam_would_find(quick, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"rent": 0.2}, r"copy was held at rent 0\.08, now 0\.2; give another --out, or go on as it was held"),
+        ({"rent": 0.2}, r"copy knows task '.*' at rent 0\.08, now 0\.2; give another --out, or go on as it was held"),
         ({"device": "cuda"}, "was held on cpu, now cuda; give another --out"),
-        ({"device": "cuda", "rent": 0.0}, r"was held at rent 0\.08, now 0\.0 and was held on cpu, now cuda"),
+        ({"device": "cuda", "rent": 0.0}, r"was held on cpu, now cuda and knows task '.*' at rent 0\.08, now 0\.0"),
     ],
 )
 def test_rows_of_other_terms_are_refused_by_name_and_left_alone(changed, message, recorded, copy):
@@ -299,7 +299,7 @@ def test_a_fingerprint_tells_data_apart():
 
 
 def test_an_exam_that_does_not_say_how_it_was_held_is_refused(recorded, copy):
-    newer = json.dumps({**json.loads((copy / "exam.json").read_text()), "format": 3})
+    newer = json.dumps({**json.loads((copy / "exam.json").read_text()), "format": 4})
     for mark in ('{"task": ["tiny"], "seeds": 2, "rent": 0.08, "sums": {}}', newer, "\udcff", "[]", ""):
         (copy / "exam.json").write_text(mark, errors="surrogateescape")
         with pytest.raises(OtherExam, match=r"exam\.json does not say on which device, .*; give another --out to hold"):

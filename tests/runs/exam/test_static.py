@@ -22,7 +22,7 @@ def size(task):
 
 
 def shape(task):
-    return task.build_host.args[-1]
+    return task.build_host.args[2]
 
 
 def differs(one, other):
@@ -110,7 +110,8 @@ def narrower(task, found):
     smaller = [each for each in dict.fromkeys(along) if sum(each) < sum(goal)]
     for last in smaller[-1:]:
         other = replace(widths, channels=last) if hasattr(widths, "channels") else last
-        yield functools.partial(task.build_host.func, *task.build_host.args[:-1], other)
+        inputs, classes, _, *rest = task.build_host.args
+        yield functools.partial(task.build_host.func, inputs, classes, other, *rest)
 
 
 def test_widening_leaves_the_global_random_numbers_alone():

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import esper
 from esper.contracts import EsperError
-from esper.environment import Split, Splits
+from esper.environment import Split, Splits, is_drawn
 from esper.runs.backends.backend import MakePlayer, usable_cores
 from esper.runs.backends.pool import Assignment, Pool, WorkerLost
 from esper.runs.backends.worker import HERE, Answer, Failure, Parcel
@@ -119,9 +119,15 @@ class RayBackend(Pool[RayTask]):
         return self._ray.put(parcel)
 
     def _submit(self, parcel: Any, job: Job) -> RayTask:
-        if job.task not in self._data:
-            self._data[job.task] = self._store(self._game.load_data(job.task))
-        return RayTask(self._play.remote(parcel, job, [self._data[job.task]]))
+        return RayTask(self._play.remote(parcel, job, self._references(job.task)))
+
+    def _references(self, task: str) -> list[Any]:
+        """Of the task's data. What families draw is made where it is played, and then forgotten."""
+        if is_drawn(task):
+            return []
+        if task not in self._data:
+            self._data[task] = self._store(self._game.load_data(task))
+        return [self._data[task]]
 
     def _store(self, splits: Splits) -> Any:
         """The reference to data that all workers of a machine share. Tasks with the same data share it as well."""
@@ -164,10 +170,10 @@ class RayBackend(Pool[RayTask]):
 
 
 def play(parcel: Parcel, job: Job, data: Sequence[Any]) -> Iterator[Origin | Answer]:
-    """In a worker: who it is, then what came of the job. `data` holds the reference to that of the job's task."""
+    """In a worker: who it is, then what came of the job. `data` may hold the reference to that of the job's task."""
     ray = import_module("ray")
     yield Origin.here(f"pid {os.getpid()} on node {ray.get_runtime_context().get_node_id()[:8]}")
-    yield HERE.play(parcel, job, lambda: splits_of(ray.get(data[0])))
+    yield HERE.play(parcel, job, (lambda: splits_of(ray.get(data[0]))) if data else None)
 
 
 def arrays(splits: Splits) -> list[NDArray[Any]]:

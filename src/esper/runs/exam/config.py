@@ -38,8 +38,9 @@ class ExamConfig:
     """Episodes of every policy."""
     first_seed: int = 0
     """The first of them."""
-    rent: float = 0.08
-    """Quality that growing by a factor e must bring to pay: the score is quality minus that."""
+    rent: float | None = None
+    """Quality that growing by a factor e must bring to pay, and the score is quality minus that; by default each
+    task's own."""
     reference: str = ""
     """The policy that is compared with all others; by default the first that is read from a checkpoint."""
     backend: Literal["serial", "process", "ray"] = "process"
@@ -73,7 +74,7 @@ class ExamConfig:
         Compute(device=self.device)
         for name in self.task:
             task = find_task(name)
-            RewardConfig.at_rent(self.rent, task.classes)
+            RewardConfig.at_rent(task.rent if self.rent is None else self.rent, task.classes)
             task.load(Path(self.data_dir) if self.data_dir else None)
         for name in self.policy:
             self._check_policy(name)
@@ -107,6 +108,10 @@ class ExamConfig:
         """What the policies are judged by."""
         return Terms(self.compared())
 
+    def rents(self) -> dict[str, float]:
+        """Of every task."""
+        return {name: find_task(name).rent if self.rent is None else self.rent for name in self.task}
+
     def game(self) -> Game:
         """The rules of all episodes; no twin is needed, because no growth is one of the policies."""
         compute, data = Compute(device=self.device), self.data_dir or None
@@ -114,7 +119,8 @@ class ExamConfig:
 
     def command(self) -> str:
         """The command that holds this exam."""
-        numbers = ["--seeds", self.seeds, "--first-seed", self.first_seed, "--rent", self.rent]
+        numbers = ["--seeds", self.seeds, "--first-seed", self.first_seed]
+        numbers += [] if self.rent is None else ["--rent", self.rent]
         words = ["esper", "exam", "--task", *self.task, "--policy", *self.policy, *map(str, numbers)]
         return shlex.join([*words, "--reference", self.reference] if self.reference else words)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from esper.controller import Schedule
+from esper.environment import stem_of
 from esper.runs.backends import Backend, make_backend, one_thread
 from esper.runs.directory import Unwritable, write_whole
 from esper.runs.exam.config import SEARCH, ExamConfig, budget_of, control_of
@@ -75,7 +76,7 @@ class Exam:
         known = sum(1 for key in self._results.trials if key[0] == task)
         self._watcher.stage(f"{task}: search", played, min(played, known))
         best = search(task, self.config.game().build_env(task), budget, lambda jobs: self._try(backend, jobs))
-        stems = [Path(each).stem for each in self.config.task[: self.config.task.index(task) + 1]]
+        stems = [stem_of(each) for each in self.config.task[: self.config.task.index(task) + 1]]
         namesakes = stems.count(stems[-1]) - 1
         path = self.directory / f"schedule-{stems[-1]}-{budget}{f'-{namesakes}' if namesakes else ''}.toml"
         try:

@@ -1,7 +1,7 @@
 """What decides the results of an exam beside tasks, policies and seeds: all rows of a directory share it."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from esper.environment import Splits, find_task
 from esper.runs.exam.config import ExamConfig
 from esper.runs.policies import file_of
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,6 @@ class ExamIdentity:
     """What is written to `exam.json`."""
 
     format: int
-    rent: float
     device: str
     esper: str
     torch: str
@@ -28,6 +27,8 @@ class ExamIdentity:
     """SHA-256 of the file behind a policy or a task."""
     data: dict[str, str]
     """SHA-256 of the splits of a task: where they lie does not matter."""
+    rents: dict[str, float]
+    """Of every task."""
 
     @classmethod
     def of(cls, config: ExamConfig) -> "ExamIdentity":
@@ -37,29 +38,32 @@ class ExamIdentity:
         where = Path(config.data_dir) if config.data_dir else None
         return cls(
             format=FORMAT,
-            rent=config.rent,
             device=config.device,
             esper=esper.__version__,
             torch=str(torch.__version__),
             files={name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items() if file},
             data={name: fingerprint(find_task(name).load(where)) for name in config.task},
+            rents=config.rents(),
         )
 
     def changes(self, now: "ExamIdentity") -> Iterator[str]:
         """What keeps rows of then and now apart, in words."""
-        for name, words in {"rent": "at rent", "device": "on", "esper": "with esper", "torch": "with torch"}.items():
+        for name, words in {"device": "on", "esper": "with esper", "torch": "with torch"}.items():
             before, after = getattr(self, name), getattr(now, name)
             if before != after:
                 yield f"was held {words} {before}, now {after}"
         yield from (f"knows '{name}' with other contents" for name in _changed(self.files, now.files))
         yield from (f"knows task '{name}' with other data" for name in _changed(self.data, now.data))
+        for name in _changed(self.rents, now.rents):
+            yield f"knows task '{name}' at rent {self.rents[name]}, now {now.rents[name]}"
 
     def joined(self, now: "ExamIdentity") -> "ExamIdentity":
         """With the tasks and policies of both."""
-        return replace(self, files={**self.files, **now.files}, data={**self.data, **now.data})
+        files, data, rents = ({**getattr(self, what), **getattr(now, what)} for what in ("files", "data", "rents"))
+        return replace(self, files=files, data=data, rents=rents)
 
 
-def _changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
+def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     return [name for name in now if before.get(name, now[name]) != now[name]]
 
 

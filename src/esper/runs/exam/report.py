@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import jinja2
 
+from esper.environment import stem_of
 from esper.runs.directory import Unwritable, write_whole
 from esper.runs.exam.directory import OR_ELSEWHERE
 from esper.runs.exam.plane import COSTS, Plane
@@ -112,7 +113,7 @@ def _write_pictures(planes: dict[str, list[Plane]], directory: Path) -> None:
     for task, each in ((task, each) for task, some in planes.items() for each in some):
         picture = each.draw("png")
         if picture is not None:
-            name = re.sub(r"[^a-z0-9]+", "-", f"{Path(task).stem} {each.label}".lower())
+            name = re.sub(r"[^a-z0-9]+", "-", f"{stem_of(task)} {each.label}".lower())
             written.append(name)
             number = f"-{written.count(name)}" if written.count(name) > 1 else ""
             write_whole(directory / f"{name}{number}.png", picture)

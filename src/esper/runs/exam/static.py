@@ -49,11 +49,10 @@ def widened(task: Task, parameters: int) -> Task:
 
 
 def _wider(build: "functools.partial[nn.Module]", factor: float) -> "functools.partial[nn.Module]":
-    *before, shape = build.args
-    if isinstance(shape, ConvShape):
-        channels = tuple(round(factor * width) for width in shape.channels)
-        return functools.partial(build.func, *before, replace(shape, channels=channels))
-    return functools.partial(build.func, *before, tuple(round(factor * width) for width in shape))
+    inputs, classes, shape, *rest = build.args
+    widths = tuple(round(factor * width) for width in (shape.channels if isinstance(shape, ConvShape) else shape))
+    wider = replace(shape, channels=widths) if isinstance(shape, ConvShape) else widths
+    return functools.partial(build.func, inputs, classes, wider, *rest)
 
 
 def _size(build: Callable[[], nn.Module]) -> int:

@@ -1,0 +1,149 @@
+"""What a task goes by: the name of a registered one, a draw of a family, or a file."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from esper.contracts import EsperError, nearest
+from esper.environment.data import SOURCES, Source
+from esper.environment.families import FAMILIES, MOST_SEEDS, Family
+from esper.environment.task_file import FamilyFile, InvalidTaskFile, TaskFile, read_task_file
+from esper.environment.tasks import InvalidTask, Task, all_tasks, task_on, with_samples
+from esper.growth import ConvShape, DenseShape, count_parameters, graft
+
+MAX_FILE_PARAMETERS = 50_000_000
+
+
+class UnknownTask(EsperError):
+    """No task of that name."""
+
+
+FAMILY = "family:"
+
+
+def find_task(name: str) -> Task:
+    """The registered task of that name, the draw of a family (`family:small/17`), or the task in a .toml file."""
+    if name.lower().endswith(".toml"):
+        return load_task(Path(name))
+    if is_drawn(name):
+        family, seed = _parts(name)
+        if seed is None:
+            raise UnknownTask(f"'{name}' is a family of tasks; name one of them, as in {name}/17")
+        return family.draw(seed)
+    known = {each.name: each for each in all_tasks()}
+    if name not in known:
+        raise UnknownTask(
+            f"no task '{name}'; {nearest(name, known)}; a task of your own is named by its file, as in my-task.toml"
+        )
+    return known[name]
+
+
+def find_family(name: str) -> Family:
+    """The family of that name, as in `family:small`."""
+    return _parts(name)[0]
+
+
+def task_in_episode(name: str, seed: int) -> Task:
+    """What the episode of that seed plays: the task of that name or, of a whole family, its task of that seed."""
+    return find_family(name).draw(seed % MOST_SEEDS) if is_family(name) else find_task(name)
+
+
+def is_drawn(name: str) -> bool:
+    """Whether the name is that of a family or of one of its tasks."""
+    return name.startswith(FAMILY)
+
+
+def is_family(name: str) -> bool:
+    """Whether the name is that of a whole family, which draws a task for every episode."""
+    return is_drawn(name) and _parts(name)[1] is None
+
+
+def stem_of(name: str) -> str:
+    """What files and directories that belong to the task are called after it.
+
+    >>> stem_of("family:small/17"), stem_of("tasks/mine.toml")
+    ('family-small-17', 'mine')
+    """
+    return re.sub("[:/]", "-", name) if is_drawn(name) else Path(name).stem
+
+
+def _parts(name: str) -> tuple[Family, int | None]:
+    family, slash, seed = name.removeprefix(FAMILY).partition("/")
+    if family not in FAMILIES:
+        raise UnknownTask(f"no family '{family[:80]}'; {nearest(family, FAMILIES)}")
+    if slash and not re.fullmatch("0|[1-9][0-9]{0,17}", seed):
+        raise UnknownTask(
+            f"family '{family}' has no task '{seed[:80]}'; name one by its number, as in {FAMILY}{family}/17"
+        )
+    return FAMILIES[family], int(seed) if slash else None
+
+
+def load_task(path: Path) -> Task:
+    """The task in a user's TOML file, checked down to whether its slots can be grafted. Loads no data."""
+    file = read_task_file(path)
+    try:
+        if is_drawn(file.name):
+            raise InvalidTask(f"only a family can name its task {file.name[:80]!r}; choose another name")
+        return _of_family(file) if isinstance(file, FamilyFile) else _built(file)
+    except EsperError as error:
+        raise InvalidTaskFile(f"{path}: {error}") from error
+
+
+def _of_family(file: FamilyFile) -> Task:
+    found = replace(find_task(FAMILY + file.family), name=file.name)
+    return found if file.rent is None else replace(found, rent=file.rent)
+
+
+def _built(file: TaskFile) -> Task:
+    source = _source(file.data)
+    built = replace(
+        task_on(source, file.shape, file.name, file.summary),
+        slots=file.slots,
+        blueprints=file.blueprints,
+        horizon=file.horizon,
+        batch_size=file.batch_size,
+        learning_rate=file.learning_rate,
+        seed_learning_rate=file.seed_learning_rate,
+        augment=file.augment,
+        max_gradient_norm=file.max_gradient_norm,
+        cooldown_share=file.cooldown_share,
+        optimizer=file.optimizer,
+        rent=file.rent,
+    )
+    built = built if file.samples is None else with_samples(built, file.samples)
+    _check_fit(source, file.shape, file.augment)
+    _check_host(built, source)
+    return built
+
+
+def _source(name: str) -> Source:
+    if name not in SOURCES:
+        raise InvalidTask(f"there is no data named {name[:80]!r}; {nearest(name, SOURCES)}")
+    return SOURCES[name]
+
+
+def _check_fit(source: Source, host: ConvShape | DenseShape, augment: bool) -> None:
+    images = len(source.shape) == 3
+    kind = "conv" if images else "dense"
+    if isinstance(host, ConvShape) is not images:
+        raise InvalidTask(f"data '{source.name}' has samples of shape {source.shape}; give it a host of kind '{kind}'")
+    if isinstance(host, ConvShape) and min(source.shape[1:]) >> len(host.pool_after) == 0:
+        halvings = int(math.log2(min(source.shape[1:])))
+        raise InvalidTask(
+            f"{len(host.pool_after)} poolings leave nothing of shape {source.shape}; at most {halvings} do"
+        )
+    if augment and not images:
+        raise InvalidTask(f"data '{source.name}' has no images to augment; leave `augment` out")
+
+
+def _check_host(candidate: Task, source: Source) -> None:
+    """Built and grafted without memory for weights or features, and without random numbers."""
+    with torch.device("meta"):
+        host = candidate.build_host()
+        parameters = count_parameters(host.parameters())
+        if parameters > MAX_FILE_PARAMETERS:
+            raise InvalidTask(f"the host has {parameters:,} parameters; at most {MAX_FILE_PARAMETERS:,} are allowed")
+        graft(host, candidate.slots, torch.zeros(2, *source.shape), blueprints=candidate.blueprints)
