@@ -7,7 +7,7 @@ from pathlib import Path
 from esper.contracts import EsperError
 
 SHIPPED: dict[str, str] = {
-    "tamiyo-small": "db04d6ed76cdd37e88f3ff3c98431a2fb77d7bcb4eaa8cbbba624842b6ec07ca",
+    "tamiyo-small": "a54f89e848a8231b325237787cc1c45ebb6fa3fc612b9a89c0077e62603e8874",
 }
 """The SHA-256 of each controller's file, by name."""
 
