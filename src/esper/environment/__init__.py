@@ -27,6 +27,7 @@ from esper.environment.observation import BLUEPRINT_FEATURES, FIELDS, HOST_FEATU
 from esper.environment.randomness import derive, stream
 from esper.environment.task_file import InvalidTaskFile
 from esper.environment.task_names import (
+    FAMILY,
     UnknownTask,
     find_family,
     find_task,

@@ -1,0 +1,7 @@
+"""What there is to win in a family of tasks: every single seed of every task, trained once and for all."""
+
+from esper.runs.survey.analysis import Constant, Interval, best_constant, gains_of, oracle, over_tasks, search_gain
+from esper.runs.survey.config import InvalidSurvey, SurveyConfig
+from esper.runs.survey.file import BadSurvey, read_survey, write_survey
+from esper.runs.survey.survey import Survey
+from esper.runs.survey.table import Course, SurveyRow, SurveyTable, TaskSurvey

@@ -1,0 +1,104 @@
+"""What a survey has trained so far, line by line as it comes: the same survey, started again, goes on from there."""
+
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import filelock
+import msgspec
+import numpy as np
+
+from esper.contracts import EsperError
+from esper.runs.directory import Unwritable
+from esper.runs.survey.config import SurveyConfig
+from esper.runs.survey.surveyor import StructureJob, Surveyed
+from esper.runs.survey.table import Course, SurveyRow
+
+AGAIN = "; the same command goes on"
+
+
+class SurveyBusy(EsperError):
+    """Another process makes this survey."""
+
+
+class OtherSurvey(EsperError):
+    """The lines beside the file are of another survey."""
+
+
+class SurveyLines:
+    """`FILE.lines`, for one process at a time. Gone when the survey is whole."""
+
+    def __init__(self, path: Path, config: SurveyConfig) -> None:
+        self.rows: list[SurveyRow] = []
+        self.courses: list[Course] = []
+        self._path = path.with_name(path.name + ".lines")
+        self._lock = filelock.FileLock(path.with_name(path.name + ".lock"))
+        self._head = {"family": config.family, "pairs": config.pairs}
+        self._known: set[tuple[str, int, str]] = set()
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+            self._read()
+        except filelock.Timeout:
+            raise SurveyBusy(f"{self._path} is written by another 'esper survey'; wait for it") from None
+        except OSError as error:
+            raise Unwritable.because(self._path, error, ", or give another --out") from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._lock.release()
+
+    def has(self, job: StructureJob) -> bool:
+        structure = "" if job.policy == "none" else job.policy
+        return (job.task, job.seed, structure) in self._known
+
+    def add(self, played: Surveyed) -> None:
+        """Keep what was trained."""
+        course = None if played.course is None else {**asdict(played.course)}
+        self._append({"row": played.row, "course": course})
+        self._keep(played.row, played.course)
+
+    def _keep(self, row: SurveyRow, course: Course | None) -> None:
+        self._known.add((row.task, row.seed, row.structure))
+        self.rows.append(row)
+        if course is not None:
+            self.courses.append(course)
+
+    def _read(self) -> None:
+        text = self._path.read_bytes() if self._path.exists() else b""
+        head, *lines = text.splitlines() or [b""]
+        if not head:
+            self._append(self._head)
+            return
+        if _decoded(head) != self._head:
+            raise OtherSurvey(f"{self._path} is of another survey than {self._head}; give another --out, or remove it")
+        for line in lines:
+            found = _decoded(line)
+            if found is not None:  # a crash may have cut the last one short
+                course = found["course"]
+                self._keep(msgspec.convert(found["row"], SurveyRow), None if course is None else _course(course))
+
+    def _append(self, record: Any) -> None:
+        try:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(record, enc_hook=lambda array: array.tolist()) + b"\n")
+        except OSError as error:
+            raise Unwritable.because(self._path, error, AGAIN) from error
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return None
+
+
+def _course(plain: dict[str, Any]) -> Course:
+    arrays = {
+        name: np.array(plain[name], dtype=np.float64) for name in ("host", "slot_features", "offers", "qualities")
+    }
+    names = {"slots": tuple(plain["slots"]), "blueprints": tuple(plain["blueprints"])}
+    return Course(**{**plain, **names, **arrays})
