@@ -12,8 +12,9 @@ import pytest
 
 from esper.runs.directory import Unwritable
 from esper.runs.exam import BadExam, Terms, read_rows, write_report
+from esper.runs.exam.page import escape
 from esper.runs.exam.plane import Plane
-from esper.runs.exam.report import escape, render
+from esper.runs.exam.report import page_of
 from esper.runs.exam.statistics import Bootstrap
 from esper.runs.exam.summary import summarise
 from tests.runs.exam.rows import made_row, made_rows
@@ -48,7 +49,7 @@ def report_on(rows, directory, terms=TERMS, command="esper exam"):
 
 
 def markdown_of(rows, terms=TERMS):
-    return render(summarise(rows, terms), "esper exam", {})["exam.md"]
+    return page_of(summarise(rows, terms), "esper exam", {}).render()["exam.md"]
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def plain(tmp_path_factory):
 def test_a_committed_report_is_what_its_rows_say_line_by_line(exam):
     published = (exam / "exam.md").read_text()
     (command,) = re.findall(r"```sh\n(.*)\n```", published)
-    found = render(summarise(read_rows(exam / "exam.csv"), Terms("tamiyo-small")), command, {})
+    found = page_of(summarise(read_rows(exam / "exam.csv"), Terms("tamiyo-small")), command, {}).render()
     assert found["exam.md"].splitlines() == published.splitlines()
 
 
@@ -153,7 +154,7 @@ def test_hostile_names_can_be_drawn():
 
 
 def test_a_command_cannot_leave_its_block():
-    text = render(summarise(tiny_exam(), TERMS), "esper exam\n```\n# free", {})["exam.md"]
+    text = page_of(summarise(tiny_exam(), TERMS), "esper exam\n```\n# free", {}).render()["exam.md"]
     assert "````sh\nesper exam\n```\n# free\n````\n" in text
 
 

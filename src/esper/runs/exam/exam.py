@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from esper.controller import Schedule
 from esper.environment import stem_of
@@ -18,15 +17,8 @@ from esper.runs.exam.row import ExamRow
 from esper.runs.exam.search import rungs, search
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played, Purpose
+from esper.runs.watcher import Watcher
 from esper.telemetry import WorkerReplaced
-
-
-class Watcher(Protocol):
-    """Is told how an exam goes on."""
-
-    def stage(self, title: str, total: int, done: int) -> None: ...
-    def advance(self) -> None: ...
-    def note(self, sentence: str) -> None: ...
 
 
 class Exam:

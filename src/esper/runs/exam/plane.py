@@ -1,42 +1,23 @@
 """Quality against a cost as a picture: a dot per seed, means with intervals, and the front."""
 
-import io
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 from esper.contracts import ACCURACY
+from esper.runs.exam.drawing import CONTROL_LOOK, MARKERS, OTHERS, REFERENCE_LOOK, drawn, label_of
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.statistics import Estimate, rows_of
 from esper.runs.exam.summary import CONTROL, PolicySummary, Section
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COSTS = {"parameters": "parameters", "training_flops": "training FLOPs"}
 """Fields of a row, and what they are called."""
-REFERENCE_LOOK, CONTROL_LOOK = ("#c8102e", "o"), ("#1a1a1a", "s")
-OTHERS = ("#0072b2", "#e69f00", "#009e73", "#8e44ad", "#56b4e9", "#8c564b", "#d55e9e", "#7f7f7f")
-MARKERS = ("^", "D", "v", "P", "h", "<", "X", ">", "p")
-"""Colours that stay apart for the colour-blind; there are more markers than colours, so pairs repeat late."""
-STYLE: dict[Any, Any] = {
-    "font.size": 12,
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
-    "text.parse_math": False,  # a policy's name may hold dollars
-    "text.usetex": False,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "esper exam",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#777777",
-    "axes.labelcolor": "#222222",
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-}
 EDGE: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.9}
-LABEL_LENGTH = 30
 NARROW = 4.0
 """A log axis that spans less than this factor is ticked like a plain one."""
 
@@ -66,21 +47,12 @@ class Plane:
 
     def draw(self, kind: Literal["svg", "png"]) -> bytes | None:
         """An image file, the same bytes for the same plane; None if matplotlib is not installed."""
-        try:
-            import matplotlib as mpl  # an extra: exams do without it
-            from matplotlib.figure import Figure
-        except ImportError:
-            return None
-        file = io.BytesIO()
-        with mpl.rc_context(STYLE), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names may be in any script
-            rows_of_legend = (len(self.section.policies) + 2) // 2
-            figure = Figure(figsize=(5.6, 4.3 + 0.27 * rows_of_legend), layout="constrained")
-            axes = figure.add_subplot()
-            self._draw_on(axes)
-            figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=11, handletextpad=0.3)
-            figure.savefig(file, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
-        return file.getvalue()
+        rows_of_legend = (len(self.section.policies) + 2) // 2
+        return drawn(self._draw_in, (5.6, 4.3 + 0.27 * rows_of_legend), kind)
+
+    def _draw_in(self, figure: "Figure") -> None:
+        self._draw_on(figure.add_subplot())
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=11, handletextpad=0.3)
 
     def _draw_on(self, axes: "Axes") -> None:
         looks = zip(cycle(OTHERS), cycle(MARKERS), strict=False)
@@ -109,7 +81,7 @@ class Plane:
         arms: dict[str, Any] = {"xerr": _arms(cost, 1), "yerr": _arms(each.quality, 100)}
         axes.errorbar(*mean, **arms, fmt="none", ecolor=colour, elinewidth=2, capsize=3, zorder=order)
         size = 12.5 if is_reference else 10.5
-        axes.plot(*mean, marker, color=colour, markersize=size, label=_label(each.policy), zorder=order + 1, **EDGE)
+        axes.plot(*mean, marker, color=colour, markersize=size, label=label_of(each.policy), zorder=order + 1, **EDGE)
 
     def _draw_front(self, axes: "Axes") -> None:
         """A staircase: the best quality, on average, at no more than a cost. It goes on to the right edge."""
@@ -148,11 +120,3 @@ class Plane:
 def _arms(number: Estimate, scale: float) -> list[list[float]]:
     """How far the interval goes down and up."""
     return [[max(0.0, scale * (number.value - number.low))], [max(0.0, scale * (number.high - number.value))]]
-
-
-def _label(policy: str) -> str:
-    """A name that fits a legend. The middle of a long one is left out: the ends of paths tell more."""
-    name = "".join(each if each.isprintable() else " " for each in policy)
-    if len(name) > LABEL_LENGTH:
-        name = f"{name[: LABEL_LENGTH // 2 - 1]}…{name[-LABEL_LENGTH // 2 :]}"
-    return f" {name}" if name.startswith("_") else name  # matplotlib leaves out labels that start with a low line

@@ -1,41 +1,22 @@
-"""The report on an exam: its rows as CSV and Parquet, what they say as Markdown and as one HTML page with figures."""
+"""The report on an exam of single tasks: a part for every task, with two planes, and one for all together."""
 
-import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import duckdb
-import jinja2
 
 from esper.environment import stem_of
-from esper.runs.directory import Unwritable, write_whole
-from esper.runs.exam.directory import OR_ELSEWHERE
+from esper.runs.exam.page import TEMPLATES, Page, Part, Picture, write_page
 from esper.runs.exam.plane import COSTS, Plane
 from esper.runs.exam.row import ExamRow
-from esper.runs.exam.rows_file import csv_text, write_parquet
 from esper.runs.exam.summary import ExamSummary, Section, Terms, summarise
 from esper.runs.exam.tables import tables_of
 
-MEANINGFUL = re.compile(r"([\\`*_\[\]<>|~$&])")
-"""What Markdown would take for more than text, within a line."""
 FEW_SEEDS = 20
 """With fewer, bootstrap intervals are clearly too narrow."""
 
 
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("esper.runs.exam"),
-    autoescape=jinja2.select_autoescape(enabled_extensions=["html.j2"], default=False),
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    undefined=jinja2.StrictUndefined,
-)
-
-
 def write_report(rows: Sequence[ExamRow], directory: Path, terms: Terms, command: str) -> None:
-    """Write `exam.csv`, `.parquet`, `.md`, `.html` and a picture of every plane; each file is the old one or the new.
+    """Write the rows, the page and a picture of every plane.
 
     `command` is what held the exam. Nothing is written if the rows are refused.
     """
@@ -43,35 +24,34 @@ def write_report(rows: Sequence[ExamRow], directory: Path, terms: Terms, command
     planes = {
         section.title: [Plane(cost, section, rows, terms.reference) for cost in COSTS] for section in summary.tasks
     }
-    texts = {"exam.csv": csv_text(rows), **render(summary, command, planes)}
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            write_whole(directory / name, text)
-        write_parquet(rows, directory / "exam.parquet")
-        _write_pictures(planes, directory)
-    except duckdb.Error as error:
-        raise Unwritable(
-            f"{directory / 'exam.parquet'} cannot be written ({error}); give an --out that can be written"
-        ) from error
-    except OSError as error:
-        raise Unwritable.because(directory, error, OR_ELSEWHERE) from error
+    pictures = {name: plane.draw("png") for name, plane in _picture_names(planes)}
+    write_page(page_of(summary, command, planes), rows, pictures, directory)
 
 
-def render(summary: ExamSummary, command: str, planes: dict[str, list[Plane]]) -> dict[str, str]:
-    """`exam.md` and `exam.html`; nothing that was given is taken for markup in either."""
+def page_of(summary: ExamSummary, command: str, planes: Mapping[str, Sequence[Plane]]) -> Page:
+    """What is told of an exam, with the planes of each task."""
     sections = [*summary.tasks, *([summary.together] if summary.together else [])]
-    given: dict[str, Any] = {
-        "summary": summary,
-        "sections": [(each, _lead(each), list(tables_of(each, summary))) for each in sections],
-        "least_seeds": min(len(section.seeds) for section in summary.tasks),
-        "few_seeds": FEW_SEEDS,
-        "rents": {section.rent for section in summary.tasks},
-        "command": command,
-    }
-    given["notes"] = TEMPLATES.get_template("notes.txt.j2").render(given).splitlines()
-    given["figures"] = {title: [(each.title, _embedded(each)) for each in some] for title, some in planes.items()}
-    return {f"exam.{kind}": TEMPLATES.get_template(f"exam.{kind}.j2").render(given) for kind in ("md", "html")}
+    notes = TEMPLATES.get_template("notes.txt.j2").render(
+        summary=summary,
+        least_seeds=min(len(section.seeds) for section in summary.tasks),
+        few_seeds=FEW_SEEDS,
+        rents={section.rent for section in summary.tasks},
+    )
+    return Page(
+        title=", ".join(section.title for section in summary.tasks),
+        reference=summary.terms.reference,
+        command=command,
+        parts=tuple(_part(each, summary, planes.get(each.title, ())) for each in sections),
+        notes=tuple(notes.splitlines()),
+    )
+
+
+def _part(section: Section, summary: ExamSummary, planes: Sequence[Plane]) -> Part:
+    pictures = (
+        Picture(each.title, f"{each.title}: a dot per seed, means with 95 % intervals", each.draw("svg"))
+        for each in planes
+    )
+    return Part(section.title, _lead(section), tuple(tables_of(section, summary)), tuple(pictures))
 
 
 def _lead(section: Section) -> str:
@@ -88,35 +68,11 @@ def _lead(section: Section) -> str:
     )
 
 
-def escape(text: str) -> str:
-    r"""The text as one line of Markdown that reads as it is.
-
-    >>> print(escape("<b> | my_policy"))
-    \<b\> \| my\_policy
-    """
-    return MEANINGFUL.sub(r"\\\1", " ".join(text.split()))
-
-
-def fence(command: str) -> str:
-    """What opens and closes a block of Markdown that holds the command, whatever it holds."""
-    return "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
-
-
-def _embedded(plane: Plane) -> str | None:
-    picture = plane.draw("svg")
-    return None if picture is None else f"data:image/svg+xml;base64,{base64.b64encode(picture).decode()}"
-
-
-def _write_pictures(planes: dict[str, list[Plane]], directory: Path) -> None:
-    """`TASK-parameters.png` and `TASK-training-flops.png`, if anything can draw; namesakes get numbers."""
+def _picture_names(planes: Mapping[str, Sequence[Plane]]) -> Iterator[tuple[str, Plane]]:
+    """`TASK-parameters.png` and `TASK-training-flops.png`; namesakes get numbers."""
     written: list[str] = []
     for task, each in ((task, each) for task, some in planes.items() for each in some):
-        picture = each.draw("png")
-        if picture is not None:
-            name = re.sub(r"[^a-z0-9]+", "-", f"{stem_of(task)} {each.label}".lower())
-            written.append(name)
-            number = f"-{written.count(name)}" if written.count(name) > 1 else ""
-            write_whole(directory / f"{name}{number}.png", picture)
-
-
-TEMPLATES.filters |= {"md": escape, "fence": fence}
+        name = re.sub(r"[^a-z0-9]+", "-", f"{stem_of(task)} {each.label}".lower())
+        written.append(name)
+        number = f"-{written.count(name)}" if written.count(name) > 1 else ""
+        yield f"{name}{number}.png", each

@@ -8,7 +8,6 @@ import numpy as np
 
 from esper.environment import FIELDS, derive
 from esper.runs.backends import make_backend, one_thread
-from esper.runs.exam.exam import Watcher
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Played
 from esper.runs.survey.config import SurveyConfig
@@ -16,6 +15,7 @@ from esper.runs.survey.file import write_survey
 from esper.runs.survey.lines import SurveyLines
 from esper.runs.survey.surveyor import StructureJob, Surveyed, Surveyor, job_of
 from esper.runs.survey.table import Seed, SurveyTable
+from esper.runs.watcher import Watcher
 from esper.telemetry import WorkerReplaced
 
 TASKS_AT_ONCE = 10
