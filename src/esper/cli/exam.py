@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from esper.cli.console import DONE, INTERRUPTED, err, out, print_json
-from esper.runs.exam import Exam, ExamBars, ExamConfig, ExamLines, exam_summary
+from esper.runs.exam import Exam, ExamBars, ExamConfig, ExamLines, ExamRow, deciding_summary, exam_summary
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,14 @@ def exam(argv: list[str]) -> int:
         err.print(f"interrupted; the same command goes on with what is in {given.out}")
         return INTERRUPTED
     if given.json:
-        print_json(exam_summary(rows, given.settings.terms()))
+        print_json(_summary(given.settings, rows))
     elif not quiet:
         out.print((given.out / "exam.md").read_text(encoding="utf-8"))
         out.print(f"report: {given.out / 'exam.html'}")
     return DONE
+
+
+def _summary(settings: ExamConfig, rows: list[ExamRow]) -> dict[str, Any]:
+    if settings.tasks:
+        return deciding_summary(rows, settings.stages(), settings.terms(), settings.surveyed())
+    return exam_summary(rows, settings.terms())

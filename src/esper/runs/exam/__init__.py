@@ -1,6 +1,7 @@
 """Is the learned controller really better? Every policy on the same held-out seeds, with intervals."""
 
 from esper.runs.exam.config import ExamConfig
+from esper.runs.exam.deciding import deciding_summary
 from esper.runs.exam.exam import Exam
 from esper.runs.exam.progress import ExamBars, ExamLines
 from esper.runs.exam.report import write_report

@@ -6,18 +6,22 @@ from pathlib import Path
 from typing import Literal
 
 from esper.contracts import EsperError, nearest
-from esper.environment import DEFAULT_TASK, Compute, find_task
+from esper.environment import DEFAULT_TASK, FAMILY, Compute, find_task, is_family
 from esper.rewards import Mode, RewardConfig
 from esper.runs.exam.examiner import Control
 from esper.runs.exam.search import rungs
 from esper.runs.exam.static import widened
-from esper.runs.exam.summary import Terms
+from esper.runs.exam.summary import CONTROL, Terms
+from esper.runs.exam.surveyed import surveyed
 from esper.runs.player import Game
 from esper.runs.policies import SCHEDULE, file_of, find_policy
 from esper.runs.seeds import EXAM_SEEDS
+from esper.runs.survey import TaskSurvey
 
 SEARCH = "search:"
 LEARNED = "tamiyo-small"
+MOST_TASKS = 10_000
+"""Of a family."""
 
 
 class InvalidExam(EsperError):
@@ -29,13 +33,17 @@ class ExamConfig:
     """What is examined, on what, and where it runs."""
 
     task: tuple[str, ...] = (DEFAULT_TASK,)
-    """Task names or .toml files."""
+    """Task names, .toml files, or families such as family:small-exam."""
+    tasks: int = 0
+    """How many tasks of every family are played, from its first on."""
+    survey: tuple[str, ...] = ()
+    """What 'esper survey' wrote about the families on the same seeds: shows what there was to win in them."""
     policy: tuple[str, ...] = ("none", "random", "heuristic", LEARNED, f"scratch:{LEARNED}", f"widened:{LEARNED}")
     """none, random, heuristic, schedule:FILE, a shipped controller, a run or a checkpoint; sampled:CONTROLLER draws its
     actions; search:K is the best schedule that K host trainings find; scratch:POLICY is that policy's final topology
     trained from scratch, widened:POLICY the host widened to its parameters."""
     seeds: int = 50
-    """Episodes of every policy."""
+    """Episodes of every policy on every task; 2 are usual for families."""
     first_seed: int = 0
     """The first of them."""
     rent: float | None = None
@@ -72,7 +80,8 @@ class ExamConfig:
         if not 1.0 <= self.timeout <= 1e6:
             raise InvalidExam(f"timeout = {self.timeout:g}; give a number of seconds from 1 to 1,000,000")
         Compute(device=self.device)
-        for name in self.task:
+        self._check_families()
+        for name in self.task_names():
             task = find_task(name)
             RewardConfig.at_rent(task.rent if self.rent is None else self.rent, task.classes)
             task.load(Path(self.data_dir) if self.data_dir else None)
@@ -80,6 +89,32 @@ class ExamConfig:
             self._check_policy(name)
         if self.reference and self.reference not in self.policy:
             raise InvalidExam(f"--reference '{self.reference}' sits no exam; {nearest(self.reference, self.policy)}")
+        self.surveyed()
+
+    def _check_families(self) -> None:
+        families = [name for name in self.task if is_family(name)]
+        name = next(iter(families), "")
+        for is_wrong, words in (
+            (not 0 <= self.tasks <= MOST_TASKS, f"tasks is {self.tasks}; give a number from 1 to {MOST_TASKS:,}"),
+            (
+                families and not self.tasks,
+                f"'{name}' is a family; say with --tasks 60 how many of its tasks are played, or name one: {name}/17",
+            ),
+            (
+                (self.tasks or self.survey) and not families,
+                f"--tasks and --survey belong to families; add --task {FAMILY}small-exam, or leave them out",
+            ),
+            (
+                0 < len(families) < len(self.task),
+                f"'{name}' is a family and is reported otherwise than single tasks; hold an exam of each kind",
+            ),
+            (
+                families and CONTROL not in self.policy,
+                f"gains on a family are above no growth; add '{CONTROL}' to --policy",
+            ),
+        ):
+            if is_wrong:
+                raise InvalidExam(words)
 
     def _check_policy(self, name: str) -> None:
         control, model = control_of(name)
@@ -88,12 +123,25 @@ class ExamConfig:
                 grown = [each for each in self.policy if control_of(each)[0] is None]
                 raise InvalidExam(f"'{name}' needs '{model}' in the same exam; {nearest(model, grown)}")
             if control is Control.WIDENED:
-                for task in self.task:
+                for task in self.task_names():
                     widened(find_task(task), 1)
         elif name.startswith(SEARCH):
             rungs(budget_of(name))
         else:
             find_policy(name)
+
+    def stages(self) -> dict[str, tuple[str, ...]]:
+        """The tasks that each name of `task` stands for: the first ones of a family, or the task itself."""
+        numbers = range(self.tasks)
+        return {name: tuple(f"{name}/{at}" for at in numbers) if is_family(name) else (name,) for name in self.task}
+
+    def task_names(self) -> tuple[str, ...]:
+        """All tasks."""
+        return tuple(task for tasks in self.stages().values() for task in tasks)
+
+    def surveyed(self) -> dict[str, TaskSurvey]:
+        """What the surveys say about every task; nothing without a survey."""
+        return surveyed(self.survey, self.rents(), self.seed_range()) if self.survey else {}
 
     def seed_range(self) -> range:
         """The held-out seeds."""
@@ -110,7 +158,7 @@ class ExamConfig:
 
     def rents(self) -> dict[str, float]:
         """Of every task."""
-        return {name: find_task(name).rent if self.rent is None else self.rent for name in self.task}
+        return {name: find_task(name).rent if self.rent is None else self.rent for name in self.task_names()}
 
     def game(self) -> Game:
         """The rules of all episodes; no twin is needed, because no growth is one of the policies."""
@@ -121,7 +169,9 @@ class ExamConfig:
         """The command that holds this exam."""
         numbers = ["--seeds", self.seeds, "--first-seed", self.first_seed]
         numbers += [] if self.rent is None else ["--rent", self.rent]
-        words = ["esper", "exam", "--task", *self.task, "--policy", *self.policy, *map(str, numbers)]
+        numbers += ["--tasks", self.tasks] if self.tasks else []
+        surveys = ["--survey", *self.survey] if self.survey else []
+        words = ["esper", "exam", "--task", *self.task, "--policy", *self.policy, *map(str, numbers), *surveys]
         return shlex.join([*words, "--reference", self.reference] if self.reference else words)
 
 

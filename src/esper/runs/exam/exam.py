@@ -8,6 +8,8 @@ from esper.environment import stem_of
 from esper.runs.backends import Backend, make_backend, one_thread
 from esper.runs.directory import Unwritable, write_whole
 from esper.runs.exam.config import SEARCH, ExamConfig, budget_of, control_of
+from esper.runs.exam.deciding import summarise_families
+from esper.runs.exam.deciding_report import write_deciding
 from esper.runs.exam.directory import claimed
 from esper.runs.exam.examiner import Examined, Examiner, ScheduledJob, StaticJob, TrialJob
 from esper.runs.exam.identity import ExamIdentity
@@ -19,6 +21,9 @@ from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played, Purpose
 from esper.runs.watcher import Watcher
 from esper.telemetry import WorkerReplaced
+
+Found = Mapping[tuple[str, str], Schedule]
+"""The schedule of a search, by task and policy."""
 
 
 class Exam:
@@ -43,23 +48,32 @@ class Exam:
                 )
             where = (config.backend, config.game(), config.workers, config.timeout, config.ray_address)
             with make_backend(*where, player=Examiner) as backend:
-                for task in config.task:
-                    self._examine(backend, task)
+                for title, tasks in config.stages().items():
+                    self._examine(backend, title, tasks)
             rows = [
                 self._results.rows[task, policy, seed][0]
-                for task in config.task
+                for task in config.task_names()
                 for policy in config.policy
                 for seed in config.seed_range()
             ]
-            write_report(rows, self.directory, config.terms(), config.command())
+            self._report(rows)
         return rows
 
-    def _examine(self, backend: Backend, task: str) -> None:
+    def _report(self, rows: Sequence[ExamRow]) -> None:
+        config, terms = self.config, self.config.terms()
+        if config.tasks:
+            families = summarise_families(rows, config.stages(), terms, config.surveyed())
+            write_deciding(families, rows, self.directory, terms, config.command())
+        else:
+            write_report(rows, self.directory, terms, config.command())
+
+    def _examine(self, backend: Backend, title: str, tasks: Sequence[str]) -> None:
         """The searches first, then who plays, then the controls that are made after them."""
         grown = [policy for policy in self.config.policy if control_of(policy)[0] is None]
-        found = {policy: self._search(backend, task, policy) for policy in grown if policy.startswith(SEARCH)}
-        self._play(backend, task, grown, found)
-        self._play(backend, task, [policy for policy in self.config.policy if policy not in grown], {})
+        searches = [policy for policy in grown if policy.startswith(SEARCH)]
+        found = {(task, policy): self._search(backend, task, policy) for task in tasks for policy in searches}
+        self._play(backend, title, tasks, grown, found)
+        self._play(backend, title, tasks, [policy for policy in self.config.policy if policy not in grown], {})
 
     def _search(self, backend: Backend, task: str, policy: str) -> Schedule:
         """The best schedule, which is left in the directory as well; trials that are known are not played again."""
@@ -68,7 +82,8 @@ class Exam:
         known = sum(1 for key in self._results.trials if key[0] == task)
         self._watcher.stage(f"{task}: search", played, min(played, known))
         best = search(task, self.config.game().build_env(task), budget, lambda jobs: self._try(backend, jobs))
-        stems = [stem_of(each) for each in self.config.task[: self.config.task.index(task) + 1]]
+        names = self.config.task_names()
+        stems = [stem_of(each) for each in names[: names.index(task) + 1]]
         namesakes = stems.count(stems[-1]) - 1
         path = self.directory / f"schedule-{stems[-1]}-{budget}{f'-{namesakes}' if namesakes else ''}.toml"
         try:
@@ -90,12 +105,13 @@ class Exam:
         backend.map(None, missing, done, self._replaced)
         return [trials[job.task, job.policy, job.seed] for job in jobs]
 
-    def _play(self, backend: Backend, task: str, policies: Sequence[str], found: Mapping[str, Schedule]) -> None:
-        wanted = [(policy, seed) for seed in self.config.seed_range() for policy in policies]
-        missing = [(policy, seed) for policy, seed in wanted if (task, policy, seed) not in self._results.rows]
+    def _play(self, backend: Backend, title: str, tasks: Sequence[str], policies: Sequence[str], found: Found) -> None:
+        seeds = self.config.seed_range()
+        wanted = [(task, policy, seed) for task in tasks for seed in seeds for policy in policies]
+        missing = [each for each in wanted if each not in self._results.rows]
         if not wanted:
             return
-        self._watcher.stage(f"{task}: {', '.join(policies)}", len(wanted), len(wanted) - len(missing))
+        self._watcher.stage(f"{title}: {', '.join(policies)}", len(wanted), len(wanted) - len(missing))
 
         def done(played: Played) -> None:
             assert isinstance(played, Examined)
@@ -103,12 +119,12 @@ class Exam:
                 self._results.add_row(played.row, played.fossils)
             self._watcher.advance()
 
-        jobs = [self._job(task, policy, seed, found) for policy, seed in missing]
+        jobs = [self._job(task, policy, seed, found) for task, policy, seed in missing]
         backend.map(None, jobs, done, self._replaced)
 
-    def _job(self, task: str, policy: str, seed: int, found: Mapping[str, Schedule]) -> Job:
-        if policy in found:
-            return ScheduledJob(task, seed, policy, Purpose.COMPARE, found[policy])
+    def _job(self, task: str, policy: str, seed: int, found: Found) -> Job:
+        if (task, policy) in found:
+            return ScheduledJob(task, seed, policy, Purpose.COMPARE, found[task, policy])
         control, model = control_of(policy)
         if control is None:
             return Job(task, seed, policy, Purpose.COMPARE)

@@ -42,7 +42,7 @@ class ExamIdentity:
             esper=esper.__version__,
             torch=str(torch.__version__),
             files={name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items() if file},
-            data={name: fingerprint(find_task(name).load(where)) for name in config.task},
+            data={name: fingerprint(find_task(name).load(where)) for name in config.task_names()},
             rents=config.rents(),
         )
 

@@ -1,6 +1,16 @@
 """What there is to win in a family of tasks: every single seed of every task, trained once and for all."""
 
-from esper.runs.survey.analysis import Constant, Interval, best_constant, gains_of, oracle, over_tasks, search_gain
+from esper.runs.survey.analysis import (
+    Constant,
+    Interval,
+    best_constant,
+    gains_by_seed,
+    gains_of,
+    oracle,
+    over_tasks,
+    search_by_seed,
+    search_gain,
+)
 from esper.runs.survey.config import InvalidSurvey, SurveyConfig
 from esper.runs.survey.file import BadSurvey, read_survey, write_survey
 from esper.runs.survey.survey import Survey

@@ -6,10 +6,10 @@ paid for luck.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from typing import TypeAlias
 
 import numpy as np
+from scipy.special import comb
 
 from esper.runs.survey.table import Array, TaskSurvey
 
@@ -39,14 +39,20 @@ def over_tasks(gains: Sequence[float] | Array) -> Interval:
 
 
 def gains_of(tasks: Iterable[TaskSurvey], choose: Choose) -> Array:
-    """What the choice gains on each task: made on each seed, scored on the others."""
-    found = []
-    for task in tasks:
-        scored = task.gains(task.test)
-        seeds = range(len(task.seeds))
-        pairs = list(permutations(seeds, 2)) or [(0, 0)]
-        found.append(np.mean([scored[choose(task, seen), other] for seen, other in pairs]))
-    return np.array(found)
+    """What the choice gains on each task."""
+    return np.array([gains_by_seed(task, choose).mean() for task in tasks])
+
+
+def gains_by_seed(task: TaskSurvey, choose: Choose) -> Array:
+    """What the choice gains on each seed of a task, if it is made on the others."""
+    scored = task.gains(task.test)
+    seeds = range(len(task.seeds))
+    return np.array([np.mean([scored[choose(task, seen), seed] for seen in _others(task, seed)]) for seed in seeds])
+
+
+def _others(task: TaskSurvey, seed: int) -> list[int]:
+    """The seeds to choose on; the same one if it is alone."""
+    return [other for other in range(len(task.seeds)) if other != seed] or [seed]
 
 
 def oracle(task: TaskSurvey, seed: int) -> int:
@@ -56,7 +62,7 @@ def oracle(task: TaskSurvey, seed: int) -> int:
 
 @dataclass(frozen=True)
 class Constant:
-    """Always the same: a blueprint by name, in the first, the middle or the last slot. Nothing where it does not fit."""
+    """Always the same blueprint in the first, the middle or the last slot; nothing where it does not fit."""
 
     place: str
     blueprint: str
@@ -76,10 +82,6 @@ def constants_of(tasks: Sequence[TaskSurvey]) -> list[Constant]:
     return [Constant(place, blueprint) for place in ("first", "middle", "last") for blueprint in blueprints]
 
 
-def topology_of(task: TaskSurvey) -> str:
-    return task.courses[0].traits["host"]
-
-
 def best_constant(tasks: Sequence[TaskSurvey]) -> Constant | None:
     """The one that gains most on the evaluation split; None if none gains anything."""
     worth = {
@@ -90,13 +92,22 @@ def best_constant(tasks: Sequence[TaskSurvey]) -> Constant | None:
     return best if worth[best] > 0 else None
 
 
-def search_gain(task: TaskSurvey, count: int, draws: int = 200) -> float:
-    """What the best of `count` random single seeds gains, the host alone included, on average over draws."""
-    generator = np.random.Generator(np.random.PCG64(count))
+def search_gain(task: TaskSurvey, count: int) -> float:
+    """What the best of `count` random single seeds gains, the host alone included, on average over all draws."""
+    return float(search_by_seed(task, count).mean())
+
+
+def search_by_seed(task: TaskSurvey, count: int) -> Array:
+    """What that search gains on each seed of a task, if it is made on the others."""
     seen, scored = task.gains(task.evaluation), task.gains(task.test)
-    singles = np.array(sorted(task.singles.values()))
-    total, pairs = 0.0, list(permutations(range(len(task.seeds)), 2)) or [(0, 0)]
-    for _ in range(draws):
-        tried = np.append(generator.choice(singles, min(count, len(singles)), replace=False), 0)
-        total += float(np.mean([scored[tried[np.argmax(seen[tried, one])], other] for one, other in pairs]))
-    return total / draws
+    singles = np.array(sorted(task.singles.values()), dtype=np.intp)
+    drawn = min(count, len(singles))
+    worse = np.arange(len(singles))[::-1]  # than each single, from the best one on: they alone may be drawn beside it
+    chances = comb(worse, drawn - 1) / comb(len(singles), drawn)
+
+    def gain(one: int, other: int) -> float:
+        ranked = singles[np.argsort(-seen[singles, one], kind="stable")]
+        return float(chances @ np.where(seen[ranked, one] >= 0, scored[ranked, other], 0.0))
+
+    seeds = range(len(task.seeds))
+    return np.array([np.mean([gain(one, seed) for one in _others(task, seed)]) for seed in seeds])

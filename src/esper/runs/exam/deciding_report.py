@@ -1,0 +1,72 @@
+"""The report on an exam of deciding: for every family what the policies gain, what there was to win, and where."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from esper.environment import stem_of
+from esper.runs.exam.deciding import FamilySummary, Prize
+from esper.runs.exam.deciding_figure import GainFigure
+from esper.runs.exam.deciding_tables import group_tables, tables_of
+from esper.runs.exam.page import TEMPLATES, Page, Part, Picture, write_page
+from esper.runs.exam.row import ExamRow
+from esper.runs.exam.summary import CONTROL, Terms
+from esper.runs.exam.winnings import MOST_TRAININGS
+
+FEW_TASKS = 20
+"""With fewer, bootstrap intervals are clearly too narrow."""
+
+
+def write_deciding(
+    families: Sequence[FamilySummary], rows: Sequence[ExamRow], directory: Path, terms: Terms, command: str
+) -> None:
+    """Write the rows, the page, and for every family with a survey a figure as `FAMILY.svg` and `FAMILY.png`."""
+    figures = {
+        f"{stem_of(family.title)}.{kind}": GainFigure(family, family.prize, terms.reference).draw(kind)
+        for family in families
+        if family.prize
+        for kind in GainFigure.KINDS
+    }
+    write_page(page_of(families, terms, command), rows, figures, directory)
+
+
+def page_of(families: Sequence[FamilySummary], terms: Terms, command: str) -> Page:
+    """What is told of an exam of deciding."""
+    notes = TEMPLATES.get_template("deciding.txt.j2").render(
+        bootstrap=terms.bootstrap,
+        control=CONTROL,
+        few_tasks=FEW_TASKS,
+        least_tasks=min(family.tasks for family in families),
+        has_survey=any(family.prize for family in families),
+        most_trainings=MOST_TRAININGS,
+    )
+    return Page(
+        title=", ".join(family.title for family in families),
+        reference=terms.reference,
+        command=command,
+        parts=tuple(part for family in families for part in _parts(family, terms.reference)),
+        notes=tuple(notes.splitlines()),
+    )
+
+
+def _parts(family: FamilySummary, reference: str) -> tuple[Part, Part]:
+    pictures = (_picture(family, family.prize, reference),) if family.prize else ()
+    return (
+        Part(family.title, _lead(family), tuple(tables_of(family, reference)), pictures),
+        Part(f"{family.title}: kinds of tasks", "Score points above no growth.", tuple(group_tables(family))),
+    )
+
+
+def _picture(family: FamilySummary, prize: Prize, reference: str) -> Picture:
+    figure = GainFigure(family, prize, reference)
+    return Picture(figure.title, figure.alternative, figure.draw("svg"), f"{stem_of(family.title)}.png")
+
+
+def _lead(family: FamilySummary) -> str:
+    """How much was played, and what the hosts reach alone."""
+    seeds, policies = family.seeds, len(family.policies)
+    lead = (
+        f"{policies} {'policy' if policies == 1 else 'policies'} and no growth on {family.tasks} "
+        f"task{'s' if family.tasks > 1 else ''}, {len(seeds)} seed{'s' if seeds[1:] else ''} each "
+        f"({seeds[0]} to {seeds[-1]}). Without growth test quality is {100 * family.control_quality:.1f} %"
+    )
+    return f"{lead}, and in the survey {100 * family.prize.host_quality:.1f} %." if family.prize else f"{lead}."
