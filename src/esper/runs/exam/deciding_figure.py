@@ -1,5 +1,6 @@
 """Gain against trainings spent on a task: search as a curve, and who decides without search as a line."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 SEARCH_COLOUR, ORACLE_COLOUR = "#3d3d3d", "#6f6f6f"
 WIDTH, LEAST_HEIGHT, LEVEL_HEIGHT = 9.0, 5.0, 0.27
 FONT = 11.5
+INK = 0.72
+"""How bright a name is beside its line."""
 LEADING = 1.4
 """Height of a line of text, in sizes of its font."""
-FIRST_ARM, ARM_STEP, ROOM = 1.2, 1.15, 1.12
+FIRST_ARM, ARM_STEP, ROOM = 1.3, 1.15, 1.15
 """Where intervals stand behind the end of the curve, and how far the axis goes on, as factors."""
 
 
@@ -41,7 +44,8 @@ class Level:
 
     @property
     def label(self) -> str:
-        return f"{label_of(self.name)}  {self.value:+.1f}"
+        number = f"{self.value:+.1f}".replace("-", "\N{MINUS SIGN}")
+        return f"{label_of(self.name)}  {number if float(f'{self.value:.1f}') else '0'}"
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ class GainFigure:
         self._draw_search(axes)
         for level, end in zip(levels, ends, strict=True):
             _draw_level(axes, level, end)
-        self._draw_crossings(axes, levels)
         _scale(axes, max(ends) * ROOM)
+        self._draw_crossings(axes, levels)
         figure.draw_without_rendering()  # only then do the axes have their height
         _write_labels(axes, levels, ends)
 
@@ -99,12 +103,15 @@ class GainFigure:
         axes.plot(counts, value, color=SEARCH_COLOUR, linewidth=2.6, zorder=5)
 
     def _draw_crossings(self, axes: "Axes", levels: Sequence[Level]) -> None:
-        """A dot where search has gained as much as a policy."""
+        """A dot where search has gained as much as a policy, above the number of trainings."""
         worth = {each.policy: each.trainings.value for each in self._policies() if each.trainings is not None}
         for level in levels:
             if 1 <= worth.get(level.name, 0) <= MOST_TRAININGS:
                 look: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 1.2, "markersize": 9}
                 axes.plot(worth[level.name], level.value, "o", color=level.colour, zorder=7, **look)
+                axes.vlines(
+                    worth[level.name], axes.get_ylim()[0], level.value, level.colour, "dotted", linewidth=1.2, zorder=2
+                )
 
 
 def _level(name: str, gain: Estimate, colour: str, **look: Any) -> Level:
@@ -134,17 +141,21 @@ def _scale(axes: "Axes", right: float) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
     axes.axvspan(MOST_TRAININGS, right, color="#f6f6f6", zorder=0)
+    below: dict[str, Any] = {"ha": "center", "va": "top", "color": "#666666", "fontsize": 9.5}
+    axes.text(
+        math.sqrt(MOST_TRAININGS * right), -0.02, "95 %\nintervals", transform=axes.get_xaxis_transform(), **below
+    )
     axes.set_xlabel("trainings spent on the task (log scale)")
     axes.set_ylabel("score points above no growth")
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.margins(y=0.06)
+    axes.set_ylim(axes.get_ylim())
 
 
 def _write_labels(axes: "Axes", levels: Sequence[Level], ends: Sequence[float]) -> None:
     """Right of the axes, each as near to its line as the others let it."""
     bottom, top = axes.get_ylim()
-    axes.set_ylim(bottom, top)
     height = axes.bbox.height / axes.figure.dpi * 72
     places = spread([level.value for level in levels], FONT * LEADING * (top - bottom) / height, bottom, top)
     right = axes.get_xlim()[1]
@@ -153,7 +164,14 @@ def _write_labels(axes: "Axes", levels: Sequence[Level], ends: Sequence[float]) 
         axes.plot([end, right, right * 1.06], [level.value, place, place], zorder=3, **line)
         weight = "bold" if level.is_strong else "normal"
         where: dict[str, Any] = {"va": "center", "clip_on": False, "fontsize": FONT, "fontweight": weight}
-        axes.text(right * 1.09, place, level.label, color=level.colour, **where)
+        axes.text(right * 1.09, place, level.label, color=_ink(level.colour), **where)
+
+
+def _ink(colour: str) -> tuple[float, ...]:
+    """The colour, dark enough to be read."""
+    from matplotlib.colors import to_rgb
+
+    return tuple(INK * part for part in to_rgb(colour))
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:

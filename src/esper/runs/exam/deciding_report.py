@@ -7,6 +7,7 @@ from esper.environment import stem_of
 from esper.runs.exam.deciding import FamilySummary, Prize
 from esper.runs.exam.deciding_figure import GainFigure
 from esper.runs.exam.deciding_tables import group_tables, tables_of
+from esper.runs.exam.nested_bootstrap import LEAST_TASKS
 from esper.runs.exam.page import TEMPLATES, Page, Part, Picture, write_page
 from esper.runs.exam.row import ExamRow
 from esper.runs.exam.summary import CONTROL, Terms
@@ -35,7 +36,8 @@ def page_of(families: Sequence[FamilySummary], terms: Terms, command: str) -> Pa
         bootstrap=terms.bootstrap,
         control=CONTROL,
         few_tasks=FEW_TASKS,
-        least_tasks=min(family.tasks for family in families),
+        tasks=min(family.tasks for family in families),
+        least_tasks=LEAST_TASKS,
         has_survey=any(family.prize for family in families),
         most_trainings=MOST_TRAININGS,
     )

@@ -13,6 +13,9 @@ from esper.runs.exam.statistics import BATCH_NUMBERS, LEVEL, Bootstrap, Estimate
 
 Name = TypeVar("Name")
 
+LEAST_TASKS = 5
+"""Fewer say next to nothing about other tasks, and resamples of them claim too much."""
+
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
@@ -25,9 +28,11 @@ class Resampled:
     """Rows, or pairs of rows, behind it."""
 
     def estimate(self) -> Estimate:
-        """With its 95 % interval; a single task says nothing of others, so its number is a point."""
-        low, high = np.quantile(self.draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if self.tasks > 1 else [self.value] * 2
-        return Estimate(self.value, float(low), float(high), self.count, is_point=self.tasks == 1)
+        """With its 95 % interval; of too few tasks it is a point."""
+        if self.tasks < LEAST_TASKS:
+            return Estimate(self.value, self.value, self.value, self.count, is_point=True)
+        low, high = np.quantile(self.draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return Estimate(self.value, float(low), float(high), self.count)
 
     def __sub__(self, other: "Resampled") -> "Resampled":
         return Resampled(self.value - other.value, self.draws - other.draws, self.tasks, self.count)

@@ -52,7 +52,7 @@ class Estimate:
     count: int
     """Rows, or pairs of rows, behind it."""
     is_point: bool = False
-    """There is one seed only, which says nothing about the spread: the interval is the number itself."""
+    """There is one seed only, or too few tasks, to tell the spread: the interval is the number itself."""
 
     @property
     def is_clear_of_zero(self) -> bool:
