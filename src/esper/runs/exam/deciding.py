@@ -1,5 +1,6 @@
 """What an exam of deciding found: every policy over all tasks of a family, beside what there was to win in them."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -19,7 +20,7 @@ from esper.runs.survey import TaskSurvey
 
 TRAITS = ("host", "kernel", "data", "optimizer")
 """By which tasks are grouped, and by rent."""
-RENT_BANDS = {0.03: "0 to 0.03", 0.1: "0.03 to 0.1", 1.0: "0.1 to 1"}
+RENT_BANDS = {0.03: "0 to 0.03", 0.1: "0.03 to 0.1", math.inf: "above 0.1"}
 """The highest rent of each band, and its name. Families draw rents log-uniformly from 0.01 to 0.3."""
 
 Surveyed = Mapping[str, TaskSurvey]
