@@ -56,7 +56,7 @@ def oracle(task: TaskSurvey, seed: int) -> int:
 
 @dataclass(frozen=True)
 class Constant:
-    """Always the same: a blueprint by name, in the first, the middle or the last slot. Nothing where it does not fit."""
+    """Always the same blueprint in the first, the middle or the last slot; nothing where it does not fit."""
 
     place: str
     blueprint: str
@@ -74,10 +74,6 @@ def constants_of(tasks: Sequence[TaskSurvey]) -> list[Constant]:
     """All that can be played on some of the tasks."""
     blueprints = dict.fromkeys(blueprint for task in tasks for _, blueprint in task.singles)
     return [Constant(place, blueprint) for place in ("first", "middle", "last") for blueprint in blueprints]
-
-
-def topology_of(task: TaskSurvey) -> str:
-    return task.courses[0].traits["host"]
 
 
 def best_constant(tasks: Sequence[TaskSurvey]) -> Constant | None:
