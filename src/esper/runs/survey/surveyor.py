@@ -26,6 +26,7 @@ class StructureJob(Job):
 
 
 def job_of(task: str, seed: int, structure: Sequence[Seed]) -> StructureJob:
+    """The structure on that seed; its policy is named after it."""
     return StructureJob(task, seed, named(structure) or "none", Purpose.COMPARE, tuple(structure))
 
 
