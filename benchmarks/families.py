@@ -24,7 +24,7 @@ from esper.environment import GrowEnv, find_task
 from esper.growth import find_blueprint
 
 FAMILIES = ("small", "small-dev", "small-exam", "far-exam")
-ABOVE_CHANCE, CEILING, PAYS = 0.05, 0.99, 0.05
+ABOVE_CHANCE, CEILING, GAIN = 0.05, 0.99, 0.05
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class Row:
     def at_ceiling(self) -> bool:
         return self.none >= CEILING
 
+    @property
+    def pays(self) -> bool:
+        return max(self.first, self.last) >= self.none + GAIN
+
 
 def main() -> None:
     """Play everything, write the rows, print a line for each family."""
@@ -61,9 +65,8 @@ def main() -> None:
     row_of("small", 0)  # what is done once in a process
     rows = [row_of(family, task) for family in given.family for task in range(given.tasks)]
     write_csv(given.out, list(asdict(rows[0])), (list(asdict(row).values()) for row in rows))
-    print(
-        "| family | tasks | at chance | at the ceiling | 5 points gained | seconds | with a seed |\n|---|---|---|---|---|---|---|"
-    )
+    print("| family | tasks | at chance | at the ceiling | 5 points gained | seconds | with a seed |")
+    print("|---|---|---|---|---|---|---|")
     for family in given.family:
         print(line(family, [row for row in rows if row.family == family]))
 
@@ -113,17 +116,9 @@ def outcome(env: GrowEnv, policy: Policy) -> float:
 
 def line(family: str, rows: Sequence[Row]) -> str:
     """The figures of a family."""
-    chance, ceiling = sum(row.at_chance for row in rows), sum(row.at_ceiling for row in rows)
-    gains = [max(row.first, row.last) - row.none for row in rows]
-    seconds = (median(getattr(row, name) for row in rows) for name in ("seconds", "seconds_grown"))
-    cells = (
-        family,
-        len(rows),
-        chance,
-        ceiling,
-        sum(gain >= PAYS for gain in gains),
-        *(f"{each:.2f}" for each in seconds),
-    )
+    facts = ([row.at_chance for row in rows], [row.at_ceiling for row in rows], [row.pays for row in rows])
+    seconds = (median(row.seconds for row in rows), median(row.seconds_grown for row in rows))
+    cells = (family, len(rows), *map(sum, facts), *(f"{each:.2f}" for each in seconds))
     return f"| {' | '.join(map(str, cells))} |"
 
 
