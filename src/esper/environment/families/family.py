@@ -39,10 +39,11 @@ class Family:
 
 
 def _data(draws: Draws, ranges: Ranges) -> DataSpec:
-    kinds = ranges.images if draws.pick("topology", ranges.topology) == "conv" else ranges.vectors
-    kind = KINDS[draws.pick("data", kinds)]
+    conv = draws.pick("topology", ranges.topology) == "conv"
+    kind = KINDS[draws.pick("data", ranges.images if conv else ranges.vectors)]
     look = tuple((name, draws.pick(f"{kind.name} {name}", among)) for name, among in kind.ranges.items())
-    rows = draws.pick("batches", ranges.batches) * draws.pick("batch size", ranges.batch_size)
+    batches = draws.pick("batches", ranges.image_batches if conv else ranges.vector_batches)
+    rows = batches * draws.pick("batch size", ranges.batch_size)
     return DataSpec(kind.name, look, rows, draws.pick("label noise", ranges.label_noise), draws)
 
 
