@@ -158,7 +158,10 @@ class Slot(nn.Module):
         gradients = [parameter.grad for parameter in self.seed_parameters if parameter.grad is not None]
         if not gradients:
             return
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        self.record_gradient_norm(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
+
+    def record_gradient_norm(self, norm: Tensor) -> None:
+        """The same, by whoever has computed it already."""
         self._gradient_norms = norm if self._gradient_norms is None else self._gradient_norms + norm
         self._gradient_batches += 1
 
