@@ -15,8 +15,8 @@ from esper.environment.families.ranges import Draws, Range
 
 HELD_OUT = 600
 """Rows to evaluate on, and to test on, of a generated set: a standard error of at most two points."""
-GRID = 128
-"""Samples are rounded to multiples of 1/128, so that they do not depend on the last digits of a processor's cosine."""
+GRID = 2**16
+"""Samples are rounded to multiples of its inverse, so that they do not depend on the last digits of a cosine."""
 
 Array = NDArray[Any]
 Look = Mapping[str, Any]
