@@ -33,5 +33,5 @@ from esper.contracts.events import (
 )
 from esper.contracts.fields import ObservationFields
 from esper.contracts.slots import Kind, SlotId, Topology
-from esper.contracts.snapshots import AlphaMode, HostSnapshot, InvalidSnapshot, SlotSnapshot, Snapshot
+from esper.contracts.snapshots import AlphaMode, Gain, HostSnapshot, InvalidSnapshot, SlotSnapshot, Snapshot
 from esper.contracts.stages import ADVANCES_TO, RULES, Check, Gate, Rule, Stage, Verdict

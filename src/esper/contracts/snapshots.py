@@ -22,6 +22,22 @@ class InvalidSnapshot(EsperError):
 
 
 @dataclass(frozen=True)
+class Gain:
+    """What the first gradient of a newborn would be: one of this blueprint, added at full strength to an empty slot.
+
+    `norm` is its length, `push` the sum of its entries' sizes: what a first step of Adam gains. `agreed` is the part of
+    the push on which both halves of the batch agree, `steadiness` the sum over parameters of ln(mean over deviation of
+    the size between the halves), as in ZiCo. A batch of one row does not tell these two.
+    """
+
+    blueprint: str
+    norm: float
+    push: float
+    agreed: float | None = None
+    steadiness: float | None = None
+
+
+@dataclass(frozen=True)
 class SlotSnapshot:
     """One slot at one moment.
 
@@ -29,6 +45,7 @@ class SlotSnapshot:
     `age` counts epochs in the present stage. `gradient_norm` is the mean over the last epoch's batches.
     `contribution` is the evaluation accuracy (a fraction) that the network loses without this seed; it does not
     exist at alpha 0, where taking the seed away cannot change anything.
+    `gains` has one gain per blueprint, as they were last measured; none if they were not, or if there is a seed.
     """
 
     slot: SlotId
@@ -48,6 +65,7 @@ class SlotSnapshot:
     gradient_norm: float | None = None
     contribution: float | None = None
     anomalies: tuple[str, ...] = ()
+    gains: tuple[Gain, ...] = ()
 
     def __post_init__(self) -> None:
         if self.alpha == 0.0 and self.contribution is not None:

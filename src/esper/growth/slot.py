@@ -9,9 +9,10 @@ from enum import Enum
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import RULES, SlotId, SlotSnapshot, Topology
+from esper.contracts import RULES, Gain, SlotId, SlotSnapshot, Topology
 from esper.growth.blending import Seed, assemble, straight_through
 from esper.growth.blueprints import find_blueprint
+from esper.growth.first_order import GainMeter
 from esper.growth.lifecycle import Plan, SlotState
 
 
@@ -62,6 +63,8 @@ class Slot(nn.Module):
         self._gradient_norms: Tensor | None = None
         self._gradient_batches = 0
         self._anomalies: list[str] = []
+        self.meter = GainMeter([find_blueprint(name, site.topology) for name in site.blueprints], site.channels)
+        self.gains: tuple[Gain, ...] = ()
         # It follows the host through `.to(...)`, and so tells seeds where to be born as well.
         self.register_buffer("_alpha", like.detach().new_zeros(()), persistent=False)
         self.state = SlotState()
@@ -114,11 +117,16 @@ class Slot(nn.Module):
             gradient_norm=state.gradient_norm,
             contribution=state.contribution,
             anomalies=state.anomalies,
+            gains=self.gains,
         )
 
     def forward(self, h: Tensor) -> Tensor:
         """What the host's submodule puts out; `h` itself while the caller sees to the slot."""
-        return h if self.bypassed else self.apply_to(h)
+        if self.bypassed:
+            return h
+        if not torch.compiler.is_compiling() and self.meter.armed and self.training and torch.is_grad_enabled():
+            h = self.meter.watch(h)
+        return self.apply_to(h)
 
     def apply_to(self, h: Tensor) -> Tensor:
         """The features as the rest of the network sees them: `h` itself unless a seed has alpha above 0."""
@@ -161,6 +169,8 @@ class Slot(nn.Module):
         if state.plan is None:
             self.isolated_input = None
             self._forget_epoch()
+        else:
+            self.meter.armed, self.gains = False, ()
         self.state = state
 
     def _seed_for(self, plan: Plan | None, generator: torch.Generator) -> Seed | None:
@@ -211,6 +221,7 @@ class Slot(nn.Module):
         if self.seed is not None:
             self.state = replace(self.state, gradient_norm=norm, anomalies=tuple(self._anomalies))
         self._forget_epoch()
+        self.gains = self.meter.read(self._alpha) or self.gains
 
     def _forget_epoch(self) -> None:
         self._gradient_norms, self._gradient_batches, self._anomalies = None, 0, []
