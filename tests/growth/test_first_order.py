@@ -13,7 +13,7 @@ import esper
 from esper.contracts import Action, Gain, Kind, Op, Operator, Stage, Style, Topology
 from esper.growth import AlphaSchedule, Body, DenseHost, blueprint, blueprints_for
 from esper.growth.blueprints import Blueprint, registry
-from esper.growth.first_order import MEASURED_AFTER, ROWS, SETTLING_EPOCHS, Newborn, first_gradients, gain_of
+from esper.growth.first_order import MEASURED_AFTER, ROWS, SETTLING_EPOCHS, Newborn, first_gradients, gains_of
 from tests.growth.cases import CASES, CLASSES, Case, full_state, gradients, logits, loss_of, same
 
 
@@ -274,12 +274,22 @@ def test_a_blueprint_that_fails_is_not_measured_and_training_goes_on(kind, left,
 
 def test_figures_by_hand():
     halves = np.float32([[0.5, 0.5, -1.0, 0.0], [0.5, -0.25, -3.0, 0.0]])
-    gain = gain_of("mlp", halves)
+    gain, _ = gains_of(["mlp", "norm"], [halves, halves[:, :1]])
     assert gain.norm == pytest.approx(math.hypot(1.0, 0.25, 4.0))
     assert gain.push == pytest.approx(5.25)
     assert gain.agreed == pytest.approx(1.0 + 2.0), "twice the lesser of two that point the same way"
     assert gain.steadiness == pytest.approx(math.log(1000.0 * 2.0) + math.log(3.0) + math.log(2.0))
-    assert gain_of("mlp", halves[:1]) == Gain("mlp", pytest.approx(math.sqrt(1.5)), pytest.approx(2.0))
+    (whole,) = gains_of(["mlp"], [halves[:1]])
+    assert whole == Gain("mlp", pytest.approx(math.sqrt(1.5)), pytest.approx(2.0))
+
+
+def test_the_figures_of_one_newborn_do_not_depend_on_the_others():
+    draw = np.random.default_rng(0)
+    gradients = [draw.normal(size=(2, size)).astype(np.float32) for size in (3, 1, 20)]
+    together = gains_of(["a", "b", "c"], gradients)
+    for name, each, gain in zip("abc", gradients, together, strict=True):
+        (alone,) = gains_of([name], [each])
+        assert gain == Gain(name, *map(pytest.approx, (alone.norm, alone.push, alone.agreed, alone.steadiness)))
 
 
 def test_one_row_cannot_be_halved():

@@ -46,6 +46,8 @@ class SlotSnapshot:
     `contribution` is the evaluation accuracy (a fraction) that the network loses without this seed; it does not
     exist at alpha 0, where taking the seed away cannot change anything.
     `gains` has one gain per blueprint, as they were last measured; none if they were not, or if there is a seed.
+    `resolution` counts the positions of the features (1 of a plain vector), `reach` the positions of the input that the
+    middle one of them depends on, and `reach_share` is the share that these are of an input image.
     """
 
     slot: SlotId
@@ -66,6 +68,9 @@ class SlotSnapshot:
     contribution: float | None = None
     anomalies: tuple[str, ...] = ()
     gains: tuple[Gain, ...] = ()
+    resolution: int = 1
+    reach: int | None = None
+    reach_share: float | None = None
 
     def __post_init__(self) -> None:
         if self.alpha == 0.0 and self.contribution is not None:
@@ -84,7 +89,9 @@ class SlotSnapshot:
 class HostSnapshot:
     """The training run at one moment. Accuracies are fractions, losses are in nats.
 
-    `parameters` counts the host alone, `total_parameters` adds every seed that is present.
+    `parameters` counts the host alone, `total_parameters` adds every seed that is present, `depth` counts the host's
+    layers that have a matrix of weights. `outcomes` are the classes, `rows` the samples to train on. `rent` is the
+    accuracy that growing by a factor e must bring to pay. The previous evaluation is that of one epoch before.
     """
 
     epoch: int
@@ -95,6 +102,12 @@ class HostSnapshot:
     evaluation_loss: float | None = None
     evaluation_accuracy: float | None = None
     gradient_norm: float | None = None
+    previous_loss: float | None = None
+    previous_accuracy: float | None = None
+    depth: int | None = None
+    outcomes: int | None = None
+    rows: int | None = None
+    rent: float | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from esper.environment.evaluation import Evaluation, evaluate
 from esper.environment.governor import Governor, GovernorConfig, InvalidGovernor
 from esper.environment.masks import masks_of
 from esper.environment.observation import BLUEPRINT_FEATURES, FIELDS, HOST_FEATURES, SLOT_FEATURES, Feature, observe
+from esper.environment.observer import Observation, Observer
 from esper.environment.randomness import derive, stream
 from esper.environment.task_file import InvalidTaskFile
 from esper.environment.tasks import (

@@ -40,7 +40,10 @@ class Outcome:
 
 
 class Episode:
-    """Plays one episode. It sees the training and the evaluation split; the test split is not among its data."""
+    """Plays one episode. It sees the training and the evaluation split; the test split is not among its data.
+
+    `rent` changes nothing but what its snapshots show.
+    """
 
     def __init__(
         self,
@@ -50,8 +53,9 @@ class Episode:
         world: World,
         sink: Sink | None = None,
         probe: Probe | None = None,
+        rent: float | None = None,
     ) -> None:
-        self.task = task
+        self.task, self.rent = task, rent
         self.train, self.evaluation_split = splits.train, splits.evaluation
         with global_draws_from(seed, "weights"):
             self.body = graft(
@@ -70,7 +74,7 @@ class Episode:
         self.evaluation = evaluate(self.body, self.evaluation_split)
         self._lost = self.governor.check(self.body, self.evaluation.loss, self.evaluation.accuracy)
         """Why the episode is lost before it begins; it then ends with its first step."""
-        self.snapshot = self._snapshot(None)
+        self.snapshot = self._snapshot(None, None)
         self.panic: str | None = None
 
     @property
@@ -81,6 +85,7 @@ class Episode:
         """Execute, train, evaluate, let the governor look, tick: one epoch, in this order."""
         if self.done:
             raise RuntimeError("the episode is over; start another one")
+        previous = self.evaluation
         with TURN:
             verdict = self.body.execute(action)
             measures = None if self._lost else self._train()
@@ -89,7 +94,7 @@ class Episode:
                 self.governor.roll_back(self.body, self.trainer.optimizer)
                 self.evaluation = evaluate(self.body, self.evaluation_split)
             self.body.tick()
-        self.snapshot = self._snapshot(measures)
+        self.snapshot = self._snapshot(measures, previous)
         return Outcome(action if verdict else WAIT, verdict, self.evaluation, self.panic)
 
     def _train(self) -> EpochMeasures:
@@ -101,7 +106,7 @@ class Episode:
             self.body.record_contribution(slot, table[everyone] - table[everyone - {slot}])
         return measures
 
-    def _snapshot(self, measures: EpochMeasures | None) -> Snapshot:
+    def _snapshot(self, measures: EpochMeasures | None, previous: Evaluation | None) -> Snapshot:
         slots = self.body.snapshots()
         host_parameters = self.body.host_parameters
         host = HostSnapshot(
@@ -113,5 +118,11 @@ class Episode:
             evaluation_loss=self.evaluation.loss,
             evaluation_accuracy=self.evaluation.accuracy,
             gradient_norm=None if measures is None else measures.gradient_norm,
+            previous_loss=None if previous is None else previous.loss,
+            previous_accuracy=None if previous is None else previous.accuracy,
+            depth=self.body.host_depth,
+            outcomes=self.task.classes,
+            rows=len(self.train.x),
+            rent=self.rent,
         )
         return Snapshot(host, slots)

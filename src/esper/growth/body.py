@@ -26,7 +26,7 @@ from esper.contracts import (
     nearest,
 )
 from esper.growth import coalitions, gates, harvest, shadow
-from esper.growth.accounting import Cost, Costs, costs_of
+from esper.growth.accounting import Cost, Costs, costs_of, count_layers
 from esper.growth.attachment import detach
 from esper.growth.checkpoint import check_fits
 from esper.growth.coalitions import Coalition
@@ -85,6 +85,7 @@ class Body(nn.Module):
         self.sink = sink
         self._slots = {slot.id: slot for slot in slots}
         self._host_cost = host_cost
+        self.host_depth = count_layers(host)
         self._generator = generator
         self._example = example
         self._membership: Membership | None = None

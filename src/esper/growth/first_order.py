@@ -27,10 +27,8 @@ SETTLING_EPOCHS = 2
 """So long after a seed came or went, what newborns would gain elsewhere is measured again."""
 ROWS = 32
 """Of a batch. Twice as many rank blueprints a little better, and take a third more time."""
-HALVES = 2
-"""Parts of a batch whose gradients are compared."""
 KEPT_CHANNELS = 32
-"""Newborns of at most so many channels are kept for the next measurement; wide ones would take too much memory."""
+"""Newborns of at most so many channels are asked together and kept for the next time; wide ones come one by one."""
 SEED = 0
 """Of newborns' weights, which draw neither from the births' random numbers nor from the global ones."""
 STEADIEST = 1e3
@@ -73,15 +71,20 @@ class GainMeter:
             return ()
         # Behind channels-last features that need no gradient, PyTorch's group norm crashes going back.
         h, g = (part.to(like).contiguous() for part in seen)
-        find = kept_newborn if self._channels <= KEPT_CHANNELS else Newborn
         with torch.random.fork_rng([h.device] if h.is_cuda else []):
-            newborns = [find(each, self._channels, Operator.ADD, like.device, like.dtype) for each in self._blueprints]
+            torch.default_generator.manual_seed(SEED)
             try:
-                gradients = first_gradients(newborns, h, _halves(g))
+                gradients = self._gradients(h, _halves(g))
             except RuntimeError:  # a blueprint that does not fit these features says so when it is planted
                 return ()
-        gains = [gain_of(each.name, found) for each, found in zip(self._blueprints, gradients, strict=True)]
+        gains = gains_of([each.name for each in self._blueprints], gradients)
         return tuple(gain for gain in gains if math.isfinite(gain.push))
+
+    def _gradients(self, h: Tensor, halves: Sequence[Tensor]) -> list[Numbers]:
+        kinds = [(each, self._channels, Operator.ADD, h.device, h.dtype) for each in self._blueprints]
+        if self._channels <= KEPT_CHANNELS:
+            return first_gradients([kept_newborn(*kind) for kind in kinds], h, halves)
+        return [first_gradients([Newborn(*kind)], h, halves)[0] for kind in kinds]
 
 
 class Newborn:
@@ -148,23 +151,27 @@ kept_newborn = lru_cache(maxsize=256)(Newborn)
 
 
 def _halves(g: Tensor) -> list[Tensor]:
-    """As many gradients that add up to `g`, each with the rows of one half; a single row cannot be halved."""
-    halves = []
-    for rows in torch.arange(len(g)).tensor_split(min(HALVES, len(g))):
-        half = torch.zeros_like(g)
-        half[rows] = g[rows]
-        halves.append(half)
-    return halves
+    """Two gradients that add up to `g`, each of half of the rows; a single row cannot be halved."""
+    if len(g) == 1:
+        return [g]
+    first, second = g.clone(), g.clone()
+    first[len(g) // 2 :], second[: len(g) // 2] = 0.0, 0.0
+    return [first, second]
 
 
-def gain_of(blueprint: str, gradients: Numbers) -> Gain:
-    """The figures of gradients (halves, parameters) that add up to the newborn's."""
-    mean, sizes = gradients.sum(axis=0), np.abs(gradients)
-    norm, push = float(np.sqrt(mean @ mean)), float(np.abs(mean).sum())
-    if len(gradients) == 1:
-        return Gain(blueprint, norm, push)
+@np.errstate(all="ignore")
+def gains_of(names: Sequence[str], gradients: Sequence[Numbers]) -> list[Gain]:
+    """The figures of newborns' gradients (halves, parameters), of which halves add up to the whole."""
+    halves, first = np.concatenate(gradients, axis=1), np.cumsum([0, *(each.shape[1] for each in gradients[:-1])])
+    whole = halves.sum(axis=0)
+    norms = np.sqrt(np.add.reduceat(whole * whole, first))
+    pushes = np.add.reduceat(np.abs(whole), first)
+    if len(halves) == 1:
+        return list(map(Gain, names, norms.tolist(), pushes.tolist()))
+    sizes = np.abs(halves)
     less, more = sizes.min(axis=0), sizes.max(axis=0)
-    agreed = 2.0 * less[gradients[0] * gradients[1] > 0.0].sum()
-    less, more = less[more > 0.0], more[more > 0.0]
-    ratios = (more + less) / np.maximum(more - less, more / STEADIEST)
-    return Gain(blueprint, norm, push, float(agreed), float(np.log(ratios).sum()))
+    agreed = np.add.reduceat(np.where(halves[0] * halves[1] > 0.0, 2.0 * less, 0.0), first)
+    still = more == 0.0
+    ratios = (more + less + still) / (np.maximum(more - less, more / STEADIEST) + still)
+    steadiness = np.add.reduceat(np.log(ratios), first)
+    return list(map(Gain, names, norms.tolist(), pushes.tolist(), agreed.tolist(), steadiness.tolist()))

@@ -14,6 +14,7 @@ from esper.growth.blending import Seed, assemble, straight_through
 from esper.growth.blueprints import find_blueprint
 from esper.growth.first_order import GainMeter
 from esper.growth.lifecycle import Plan, SlotState
+from esper.growth.reach import Reach
 
 
 class Isolation(Enum):
@@ -32,7 +33,8 @@ class Isolation(Enum):
 class Site:
     """What a slot is attached to, fixed for life.
 
-    `position` is its place in the forward pass, `shape` that of one sample's features, without the batch.
+    `position` is its place in the forward pass, `shape` that of one sample's features, without the batch. `reach` is
+    how much of an image they see, if that could be measured.
     """
 
     slot: SlotId
@@ -41,6 +43,7 @@ class Site:
     position: int
     shape: tuple[int, ...]
     blueprints: tuple[str, ...]
+    reach: Reach | None = None
 
 
 class Slot(nn.Module):
@@ -118,6 +121,9 @@ class Slot(nn.Module):
             contribution=state.contribution,
             anomalies=state.anomalies,
             gains=self.gains,
+            resolution=math.prod(self.site.shape) // self.site.channels,
+            reach=self.site.reach.positions if self.site.reach else None,
+            reach_share=self.site.reach.share if self.site.reach else None,
         )
 
     def forward(self, h: Tensor) -> Tensor:
