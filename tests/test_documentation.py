@@ -8,6 +8,7 @@ from pathlib import Path
 from esper.contracts import CHOICES, Event, HostSnapshot, SlotSnapshot, Snapshot, Topology
 from esper.environment import HOST_FEATURES, SLOT_FEATURES, GrowEnv
 from esper.environment.observation import BLUEPRINT_FEATURES, SlotView
+from esper.environment.observer import offer_of
 from esper.rewards import TERMS_OF, Mode, RewardConfig, TermName
 from esper.rewards.potentials import PROGRESS
 from esper.telemetry import KINDS, AnomalyConfig, Level, TelemetryConfig, events
@@ -127,7 +128,7 @@ def test_observation_md_has_every_number_in_its_place_with_its_bounds():
     arrays = {
         "host": (HOST_FEATURES, nothing),
         "slots": (SLOT_FEATURES, SlotView(nothing.slots[0], nothing.host, slots=1)),
-        "blueprints": (BLUEPRINT_FEATURES, None),
+        "blueprints": (BLUEPRINT_FEATURES, offer_of("norm", nothing.slots[0], host_parameters=1)),
     }
     for array, (features, empty) in arrays.items():
         told = {
@@ -136,7 +137,7 @@ def test_observation_md_has_every_number_in_its_place_with_its_bounds():
         }
         true = {}
         for place, each in enumerate(features):
-            gap = "yes" if empty is not None and each.read(empty) is None else "no"
+            gap = "yes" if each.read(empty) is None else "no"
             true[each.name] = f"{place}: {[f'{each.low:g}', f'{each.high:g}', gap]}"
         assert_same(told, true)
 

@@ -89,7 +89,7 @@ class ConstantByRent(Planting):
         self.rules = msgspec.json.decode(text, type=dict[Topology, list[ByRent]])
 
     def decide(self, observation: Arrays, codec: ActionCodec, epoch: int) -> Planted | None:
-        topology, rent = self._topology(observation), float(observation["host"][self.fields.host.index("rent")])
+        topology, rent = self._topology(observation), 10.0 ** float(observation["host"][self.fields.host.index("rent")])
         rules = self.rules.get(topology, [])
         rule = next((each for each in rules if rent <= each.up_to), None)
         if rule is None or rule.place is None:

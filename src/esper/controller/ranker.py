@@ -97,10 +97,11 @@ class Ranker(Planting):
 
     def scores(self, observation: Arrays) -> Array:
         """What each seed is predicted to gain in each slot, rent paid."""
-        shown = {name: _measured(observation, name) for name in ("host", "slots", "blueprints")}
-        candidates = self.regression.columns.candidates(*shown.values(), self.fields)
-        rent = float(observation["host"][self._rent])
-        return self.regression.predict(candidates) - rent * observation["blueprints"][:, :, self._cost]
+        host, slots, offers = (_measured(observation, name) for name in ("host", "slots", "blueprints"))
+        candidates = self.regression.columns.candidates(host, slots, offers, self.fields)
+        rent = 10.0 ** float(observation["host"][self._rent])
+        scores: Array = self.regression.predict(candidates) - rent * observation["blueprints"][:, :, self._cost]
+        return scores
 
 
 def _measured(observation: Arrays, name: str) -> Array:

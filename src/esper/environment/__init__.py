@@ -24,6 +24,7 @@ from esper.environment.families import FAMILIES, KINDS, DataKind, DataSpec, Fami
 from esper.environment.governor import Governor, GovernorConfig, InvalidGovernor
 from esper.environment.masks import masks_of
 from esper.environment.observation import BLUEPRINT_FEATURES, FIELDS, HOST_FEATURES, SLOT_FEATURES, Feature, observe
+from esper.environment.observer import Observation, Observer
 from esper.environment.randomness import derive, stream
 from esper.environment.task_file import InvalidTaskFile
 from esper.environment.task_names import (

@@ -112,7 +112,10 @@ class Trainer:
         self.body.train()
         self._set_rates()
         with global_draws_from(self._seed, "noise", self.body.epoch):
-            for x, y in self._batches(split):
+            last = -(-len(split.x) // self._task.batch_size) - 1
+            for index, (x, y) in enumerate(self._batches(split)):
+                if index == max(0, last - 1):  # the very last may be ragged
+                    self.body.watch_gains()
                 self.optimizer.zero_grad()
                 with self._compute.autocast():
                     loss = nn.functional.cross_entropy(self._forward(x), y)
