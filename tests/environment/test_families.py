@@ -17,12 +17,13 @@ from torch import nn
 
 from esper.contracts import Action, Op
 from esper.environment import (
+    DATA_KINDS,
     FAMILIES,
-    KINDS,
     DataSpec,
     GrowEnv,
     InvalidTaskFile,
     InvalidTaskSeed,
+    MissingData,
     Split,
     Splits,
     UnknownTask,
@@ -36,8 +37,10 @@ from esper.environment.families.family import MOST_SEEDS
 from esper.environment.families.kinds import HELD_OUT
 from esper.growth import ConvHost, ConvShape, DenseHost
 from esper.rewards import RewardConfig
+from tests.environment.test_data import datasets, picture, write
 from tests.environment.worlds import grower, idle, play
 
+__all__ = ["datasets"]
 EMBEDDED = ("small", "small-dev", "small-exam", "far-exam")
 SAMPLE = [f"family:{family}/{seed}" for family in EMBEDDED for seed in range(8)]
 SEEDS = st.integers(0, MOST_SEEDS - 1)
@@ -100,7 +103,7 @@ def test_drawing_neither_reads_nor_moves_the_global_random_numbers():
 
 def test_no_logarithmic_range_has_a_value_that_hangs_on_the_last_digit_of_a_power():
     """Where the exact value lies in the middle of two that have two digits, machines could differ."""
-    tables = [kind.ranges for kind in KINDS.values()]
+    tables = [kind.ranges for kind in DATA_KINDS.values()]
     tables += [vars(family.ranges) for family in FAMILIES.values()]
     for among in (each for table in tables for each in table.values()):
         if hasattr(among, "low") and isinstance(among.low, float):
@@ -165,11 +168,11 @@ def test_all_that_can_be_drawn_is_drawn():
 
 def some_spec(kind: str, label_noise: float = 0.0, number: int = 0) -> DataSpec:
     draws = Draws("test", number)
-    look = tuple((name, draws.pick(name, among)) for name, among in KINDS[kind].ranges.items())
+    look = tuple((name, draws.pick(name, among)) for name, among in DATA_KINDS[kind].ranges.items())
     return DataSpec(kind, look, 192, label_noise, draws)
 
 
-KINDS_HERE = [name for name, kind in KINDS.items() if "no download" in kind.origin]
+KINDS_HERE = [name for name, kind in DATA_KINDS.items() if "no download" in kind.origin]
 
 
 @pytest.mark.parametrize("kind", KINDS_HERE)
@@ -188,7 +191,7 @@ def test_a_set_has_three_splits_that_share_no_row(kind, number):
         assert sorted(part.y.unique().tolist()) == list(range(spec.classes))
     assert len(splits.train.x) == 192
     held_out = (len(splits.evaluation.x), len(splits.test.x))
-    assert held_out == (HELD_OUT, HELD_OUT) if KINDS[kind].origin.startswith("generated") else min(held_out) > 300
+    assert held_out == (HELD_OUT, HELD_OUT) if DATA_KINDS[kind].origin.startswith("generated") else min(held_out) > 300
 
 
 @pytest.mark.parametrize("kind", ["rings", "digits"])
@@ -200,7 +203,7 @@ def test_wrong_labels_are_to_be_trained_on_only(kind):
     assert torch.equal(clean.test.y, noisy.test.y)
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS_HERE if not KINDS[name].space])
+@pytest.mark.parametrize("kind", [name for name in KINDS_HERE if not DATA_KINDS[name].space])
 def test_where_space_does_not_matter_any_order_of_the_pixels_is_as_likely(kind):
     """Neighbours are no more alike than others, within an image and its class."""
     train = replace(some_spec(kind), train_rows=4_000).load().train
@@ -210,6 +213,25 @@ def test_where_space_does_not_matter_any_order_of_the_pixels_is_as_likely(kind):
         side = train.x.shape[-1]
         near, far = correlations[0, 1], correlations[0, side * side - 1]
         assert abs(near - far) < 0.15
+
+
+@pytest.mark.usefixtures("datasets")
+def test_a_set_of_the_hub_gives_some_rows_of_some_classes(datasets, tmp_path):
+    parts = {
+        split: {"image": [picture(row, size=28, grey=True) for row in span], "label": [row % 10 for row in span]}
+        for split, span in {"train": range(100), "test": range(100, 150)}.items()
+    }
+    write(datasets, tmp_path / "fashion_mnist", parts)
+    drawn = (find_task(f"family:fashion/{seed}") for seed in range(100))
+    task = next(each for each in drawn if "14x14" in each.summary)
+    splits = task.load(tmp_path)
+    for part in (splits.train, splits.evaluation, splits.test):
+        assert part.x.shape[1:] == (1, 14, 14)
+        assert set(part.y.tolist()) <= set(range(task.classes))
+        assert 0 < len(part.x) < 80
+    assert torch.equal(task.load(tmp_path).train.x, splits.train.x)
+    with pytest.raises(MissingData, match="there is no directory"):
+        task.load(tmp_path / "nowhere")
 
 
 # Hosts
