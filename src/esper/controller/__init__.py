@@ -1,5 +1,6 @@
 """The brain: the network over slots and blueprints, and the policies that play in the environment."""
 
+from esper.controller.constant import BadConstant, Constant
 from esper.controller.controls import NoGrowth, RandomLegal
 from esper.controller.features import MissingFeature
 from esper.controller.heuristic import Heuristic, HeuristicConfig, HeuristicState, InvalidHeuristic

@@ -1,13 +1,11 @@
-"""One-line controllers: always the same seed in the same place, or the best such rule for the rent."""
+"""One-line controllers: always the same seed in the same place."""
 
 from dataclasses import dataclass
-from importlib import resources
 from typing import Literal
 
-import msgspec
 import numpy as np
 
-from esper.contracts import ActionCodec, EsperError, ObservationFields, Topology
+from esper.contracts import ActionCodec, EsperError, ObservationFields
 from esper.controller.planting import Planted, Planting
 from esper.controller.policy import Arrays
 
@@ -20,14 +18,6 @@ PREFIX = "constant:"
 
 class BadConstant(EsperError):
     """A rule that cannot be followed."""
-
-
-class ByRent(msgspec.Struct, forbid_unknown_fields=True):
-    """What to plant up to a rent; no place for nothing."""
-
-    up_to: float
-    place: Place | None
-    blueprint: str
 
 
 def place_of(slots: int, place: Place) -> int:
@@ -76,28 +66,3 @@ class Constant(Planting):
 
 def _index(names: tuple[str, ...], name: str) -> int | None:
     return names.index(name) if name in names else None
-
-
-class ConstantByRent(Planting):
-    """`constant`: the best constant of the training survey for the body's topology and the rent."""
-
-    name = "constant"
-
-    def __init__(self, fields: ObservationFields) -> None:
-        self.fields = fields
-        text = (resources.files("esper.controller") / "weights" / "constant.json").read_bytes()
-        self.rules = msgspec.json.decode(text, type=dict[Topology, list[ByRent]])
-
-    def decide(self, observation: Arrays, codec: ActionCodec, epoch: int) -> Planted | None:
-        topology, rent = self._topology(observation), 10.0 ** float(observation["host"][self.fields.host.index("rent")])
-        rules = self.rules.get(topology, [])
-        rule = next((each for each in rules if rent <= each.up_to), None)
-        if rule is None or rule.place is None:
-            return ()
-        return Constant(rule.place, rule.blueprint, self.fields).decide(observation, codec, epoch)
-
-    def _topology(self, observation: Arrays) -> Topology:
-        """Of the first slot's offers."""
-        fits = int(np.argmax(observation["mask_slot_blueprint"][0]))
-        offer = observation["blueprints"][0, fits]
-        return max(Topology, key=lambda each: offer[self.fields.blueprints.index(f"topology_{each.value}")])

@@ -78,11 +78,9 @@ def graft(
     found = calls(model, names, example)
     order, features = _checked_calls(found, names), {name: seen[0] for name, seen in found[EVALUATION].items()}
     wanted = None if topology is None else _topology(topology)
+    sites = [_site(name, features[name], wanted, blueprints, order.index(name)) for name in names]
     seen = reaches(model, names, example)
-    sites = [
-        replace(_site(name, features[name], wanted, blueprints, order.index(name)), reach=seen.get(name))
-        for name in names
-    ]
+    sites = [replace(site, reach=seen.get(site.slot)) for site in sites]
     slots = [Slot(site, features[site.slot]) for site in sites]
     cost = _host_cost(model, example)
     _prove_unchanged(model, slots, example)
