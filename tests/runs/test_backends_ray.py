@@ -132,7 +132,7 @@ def test_what_families_draw_is_made_by_the_worker_that_plays_it(local, monkeypat
     with RayBackend(replace(GAME, reward="solo"), 2, LONG) as backend:
         drawn, named = backend.map(None, jobs, ignore, ignore)
     assert stored == [Parcel]
-    assert drawn.finished.accuracy == named.finished.accuracy
+    assert drawn.finished.quality == named.finished.quality
 
 
 @needs_ray
