@@ -6,6 +6,8 @@
   same batches. Goal: at most 1.10.
 - `coalitions`: all eight coalitions of three blended seeds, over one pass of the full network. Goal: at most 4.
 - `bookkeeping`: observation, masks and reward, as a share of a step with three seeds. Goal: at most 3 %.
+- `gains`: what newborns would gain, as a share of an episode of waiting, in which every slot is measured. Goal: at most
+  3 %.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from torch import nn
 
 from esper.contracts import WAIT, Stage
 from esper.controller import Schedule, ScheduledSeed
-from esper.environment import Episode, Evaluation, GrowEnv, Splits, World, evaluate, find_task, masks_of, observe
+from esper.environment import Episode, Evaluation, GrowEnv, Observer, Splits, Task, World, evaluate, find_task
 from esper.environment.evaluation import coalitions_of
 from esper.environment.masks import op_by_slot
 from esper.rewards import Mode, RewardConfig, Transition, reward
@@ -123,7 +125,7 @@ def bookkeeping_share(repeats: int) -> tuple[float, float]:
     """Milliseconds of a step with three seeds, and the share of observation, masks and reward."""
     episode = grown_episode("conv_light")
     before, table = episode.snapshot, episode.evaluation.table
-    offers = before.slots[0].blueprints
+    observer = Observer(before.slots, episode.body.thresholds)
     config = RewardConfig(outcomes=TASK.classes)
 
     def train() -> None:
@@ -131,14 +133,30 @@ def bookkeeping_share(repeats: int) -> tuple[float, float]:
         evaluate(episode.body, episode.judge)
 
     def bookkeeping() -> None:
-        snapshot = episode._snapshot(None)
-        observe(snapshot)
-        masks_of(snapshot.slots, offers, episode.body.thresholds)
+        snapshot = episode._snapshot(None, None)
+        observer.observe(snapshot)
         reward(Transition(before, snapshot, WAIT, table, table), Mode.FRUGAL, config)
         episode.governor.check(episode.body, episode.evaluation.loss, episode.evaluation.quality)
 
     training, overhead = interleaved(repeats, train, bookkeeping)
     return 1000 * training, overhead / (training + overhead)
+
+
+def gains_share(task: Task, repeats: int) -> tuple[float, float]:
+    """Milliseconds of an episode that does not measure gains, and the median of what pairs of episodes say they add."""
+    splits = task.load(None)
+
+    def play(measuring: bool) -> float:
+        episode = Episode(task, splits, 0, World())
+        if not measuring:
+            vars(episode.body)["watch_gains"] = lambda: None
+        start = time.process_time()
+        while not episode.done:
+            episode.step(WAIT)
+        return time.process_time() - start
+
+    pairs = [(play(False), play(True)) for _ in range(repeats)]
+    return 1000 * median(without for without, _ in pairs), median(inside / without - 1 for without, inside in pairs)
 
 
 def main() -> None:
@@ -155,6 +173,9 @@ def main() -> None:
         print(f"| 8 coalitions of 3 {blueprint} | one evaluation pass | {base:.2f} | {ratio:.2f} | ≤ 4 |")
     base, share = bookkeeping_share(repeats)
     print(f"| observation, masks, reward, governor | step with 3 seeds | {base:.1f} | {share:.1%} | ≤ 3 % |")
+    for name in (TASK.name, "spirals"):
+        base, share = gains_share(find_task(name), repeats // 4)
+        print(f"| what newborns would gain | waiting on {name} | {base:.1f} | {share:.1%} | ≤ 3 % |")
 
 
 if __name__ == "__main__":

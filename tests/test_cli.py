@@ -217,7 +217,7 @@ def test_a_finished_run_plays_is_not_gone_on_with_and_not_written_over(run, caps
     task = RunDirectory.open(run).config().task[0]
     told = said_by(capsys, "play", "--policy", str(run), "--task", task, "--seed", "3")
     assert "epoch   6/6" in told
-    assert "the end: quality" in told
+    assert "the end: accuracy" in told
     assert "is finished" in said_by(capsys, "resume", str(run))
     assert main(["train", "--task", task, *QUICK, "--out", str(run)]) == 2
     assert "is not empty" in capsys.readouterr().err

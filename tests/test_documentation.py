@@ -6,8 +6,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 
 from esper.contracts import CHOICES, Event, HostSnapshot, SlotSnapshot, Snapshot, Topology
-from esper.environment import HOST_FEATURES, SLOT_FEATURES, GrowEnv
+from esper.environment import DATA_KINDS, FAMILIES, HOST_FEATURES, SLOT_FEATURES, GrowEnv, Ranges
 from esper.environment.observation import BLUEPRINT_FEATURES, SlotView
+from esper.environment.observer import offer_of
 from esper.rewards import TERMS_OF, Mode, RewardConfig, TermName
 from esper.rewards.potentials import PROGRESS
 from esper.telemetry import KINDS, AnomalyConfig, Level, TelemetryConfig, events
@@ -127,7 +128,7 @@ def test_observation_md_has_every_number_in_its_place_with_its_bounds():
     arrays = {
         "host": (HOST_FEATURES, nothing),
         "slots": (SLOT_FEATURES, SlotView(nothing.slots[0], nothing.host, slots=1)),
-        "blueprints": (BLUEPRINT_FEATURES, None),
+        "blueprints": (BLUEPRINT_FEATURES, offer_of("norm", nothing.slots[0], host_parameters=1)),
     }
     for array, (features, empty) in arrays.items():
         told = {
@@ -136,7 +137,7 @@ def test_observation_md_has_every_number_in_its_place_with_its_bounds():
         }
         true = {}
         for place, each in enumerate(features):
-            gap = "yes" if empty is not None and each.read(empty) is None else "no"
+            gap = "yes" if each.read(empty) is None else "no"
             true[each.name] = f"{place}: {[f'{each.low:g}', f'{each.high:g}', gap]}"
         assert_same(told, true)
 
@@ -169,3 +170,30 @@ def test_rewards_md_has_every_term_mode_and_setting():
     for stage, (low, high) in PROGRESS.items():
         slope = f" + {high - low:.1f}·alpha" if high > low else ""
         assert low == 0.0 or f"{stage.name} {low:g}{slope}" in told[TermName.SHAPING], stage
+
+
+def test_families_md_has_every_family_range_and_kind_of_data():
+    below = sections(page("families.md"))
+    named = re.findall(r"^\| (`.*?) \|", below["Families"], flags=re.MULTILINE)
+    assert re.findall(r"`([a-z-]+)`", " ".join(named)) == list(FAMILIES)
+    told = {name: " | ".join(cells[:-1]) for name, *cells in rows(below["Ranges"])}
+    columns = [FAMILIES[name].ranges for name in ("small", "far-exam", "fashion", "cifar")]
+    true = {}
+    for each in fields(Ranges):
+        usual, *others = (str(getattr(ranges, each.name)) for ranges in columns)
+        true[each.name] = " | ".join([usual, *("same" if other == usual else other for other in others)])
+    assert_same(told, true)
+    told = {name: " | ".join(cells) for name, *cells in rows(below["Data"])}
+    assert_same(told, {name: kind_row(name) for name in DATA_KINDS})
+
+
+def kind_row(name: str) -> str:
+    kind, drawn_by = DATA_KINDS[name], []
+    for family in ("small", "far-exam", "fashion", "cifar"):
+        ranges = FAMILIES[family].ranges
+        dense = "dense" in ranges.topology.values
+        drawn_by += [family] if name in (*ranges.images.values, *(ranges.vectors.values if dense else ())) else []
+    image = len(kind.shape({each: among.pick(0) for each, among in kind.ranges.items()})) == 3
+    space = ("yes" if kind.space else "no") if image else "no pixels"
+    drawn = "; ".join(f"{each} {among}" for each, among in kind.ranges.items())
+    return f"{', '.join(drawn_by)} | {space} | {drawn} | {kind.meaning}"

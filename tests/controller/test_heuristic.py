@@ -20,9 +20,8 @@ from esper.contracts import (
     Topology,
 )
 from esper.controller import Arrays, Heuristic, HeuristicConfig, HeuristicState, InvalidHeuristic, MissingFeature
-from esper.environment import FIELDS, GrowEnv, find_task, masks_of, observe
-from esper.environment.observation import describe_offers
-from esper.growth import Thresholds, blueprints_for
+from esper.environment import FIELDS, GrowEnv, Observer, find_task
+from esper.growth import Thresholds
 from tests.controller.playing import play
 from tests.environment.worlds import POINTWISE
 
@@ -44,12 +43,8 @@ def seen(*slots: SlotSnapshot, quality: float | None = 0.3, epoch: int = 5) -> t
         replace(slot, slot=name, position=i) for i, (name, slot) in enumerate(zip("abc", slots, strict=False))
     )
     snapshot = Snapshot(HostSnapshot(epoch, 25, 230, 230, evaluation_quality=quality), slots)
-    masks = masks_of(slots, OFFERS, Thresholds())
-    offers = [offer for offer in blueprints_for(Topology.CNN) if offer.name in OFFERS]
-    arrays = {**observe(snapshot), "blueprints": describe_offers(snapshot, offers)}
-    return arrays | {f"mask_{name}": mask for name, mask in masks.items()}, ActionCodec(
-        tuple("abc"[: len(slots)]), OFFERS
-    )
+    observer = Observer(slots, Thresholds())
+    return observer.observe(snapshot), observer.codec
 
 
 def decide(
@@ -284,7 +279,8 @@ def test_a_setting_outside_its_range_is_refused(setting, value, message):
 
 
 def test_a_number_that_the_observation_lacks_is_named():
-    other = ObservationFields(FIELDS.host, (*FIELDS.slots[:-1], "sead"), FIELDS.blueprints)
+    slots = tuple("sead" if name == "seed" else name for name in FIELDS.slots)
+    other = ObservationFields(FIELDS.host, slots, FIELDS.blueprints)
     with pytest.raises(MissingFeature, match="the observation has no number 'seed'; did you mean 'sead'"):
         Heuristic(other)
     assert issubclass(MissingFeature, EsperError)

@@ -42,6 +42,7 @@ def observation(slots, blueprints, seed=0, op_slot=None):
         "slots": draw.random((slots, len(FIELDS.slots)), dtype=np.float32),
         "slots_valid": np.ones((slots, len(FIELDS.slots)), np.int8),
         "blueprints": draw.random((slots, blueprints, len(FIELDS.blueprints)), dtype=np.float32),
+        "blueprints_valid": draw.integers(0, 2, (slots, blueprints, len(FIELDS.blueprints))).astype(np.int8),
         "mask_op": legal.max(axis=1),
         "mask_slot": np.ones(slots, np.int8),
         "mask_blueprint": np.ones(blueprints, np.int8),
@@ -119,7 +120,7 @@ def test_the_same_weights_act_on_any_number_of_slots_and_blueprints(slots, bluep
 @settings(max_examples=20, deadline=None)
 def test_a_permutation_of_slots_permutes_their_probabilities_and_nothing_else(order, seed):
     net, arrays = network(), observation(5, 4, seed)
-    by_slot = {"slots", "slots_valid", "blueprints", "mask_slot", "mask_slot_blueprint"}
+    by_slot = {"slots", "slots_valid", "blueprints", "blueprints_valid", "mask_slot", "mask_slot_blueprint"}
     moved = {name: array[list(order)] if name in by_slot else array for name, array in arrays.items()}
     moved["mask_op_slot"] = arrays["mask_op_slot"][:, list(order)]
     choices = [int(Op.GERMINATE), order[2], 0, 0, 0, 0, 0, 0]
@@ -179,6 +180,15 @@ def play_forced(net, op, legal) -> Sequences:
     buffer.decide(seen, torch.tensor([True]), choices, zeros, zeros.bool())
     buffer.conclude(torch.zeros(1), torch.zeros(1), torch.tensor([True]), torch.zeros(1))
     return buffer.sequences()
+
+
+def test_the_bits_of_blueprints_are_read():
+    arrays = observation(3, 4)
+    other = arrays | {"blueprints_valid": 1 - arrays["blueprints_valid"]}
+    choices = [int(Op.GERMINATE), 1, 0, 0, 0, 0, 0, 0]
+    before, after = (distributions(network(), each, choices) for each in (arrays, other))
+    assert torch.equal(before[0], after[0])
+    assert not torch.equal(before[2], after[2])
 
 
 def test_a_mask_that_allows_nothing_is_refused():

@@ -94,7 +94,7 @@ def test_a_seed_is_not_kept_if_the_network_is_no_better_than_before_its_birth():
     body.tick()
     seed = frozenset({"layer1"})
     body.record_qualities({seed: 0.9, frozenset(): 0.2})
-    assert body.execute(Action(Op.FOSSILIZE, "layer1")).reasons == ("gain since birth 0 is below 0.01",)
+    assert body.execute(Action(Op.FOSSILIZE, "layer1")).reasons == ("improvement since birth 0 is below 0.01",)
     body.record_qualities({seed: 0.95, frozenset(): 0.2})
     assert body.execute(Action(Op.FOSSILIZE, "layer1"))
 

@@ -124,6 +124,18 @@ def test_ray_plays_bit_for_bit_what_this_process_plays_with_data_that_is_loaded_
 
 
 @needs_ray
+def test_what_families_draw_is_made_by_the_worker_that_plays_it(local, monkeypatch):
+    ray, stored = import_module("ray"), []
+    put = ray.put
+    monkeypatch.setattr(ray, "put", lambda thing: stored.append(type(thing)) or put(thing))
+    jobs = [Job(name, 5, "none", Purpose.TRAIN) for name in ("family:small", "family:small/5")]
+    with RayBackend(replace(GAME, reward="solo"), 2, LONG) as backend:
+        drawn, named = backend.map(None, jobs, ignore, ignore)
+    assert stored == [Parcel]
+    assert drawn.finished.quality == named.finished.quality
+
+
+@needs_ray
 def test_ray_is_asked_at_most_twice_per_episode_however_many_workers_there_are(local, monkeypatch):
     ray, calls = import_module("ray"), []
     wait = ray.wait

@@ -22,14 +22,33 @@ class InvalidSnapshot(EsperError):
 
 
 @dataclass(frozen=True)
+class Gain:
+    """What the first gradient of a newborn would be: one of this blueprint, added at full strength to an empty slot.
+
+    `norm` is its length, `push` the sum of its entries' sizes: what a first step of Adam gains. `agreed` is the part of
+    the push on which both halves of the batch agree, `steadiness` the sum over parameters of ln(mean over deviation of
+    the size between the halves), as in ZiCo. A batch of one row does not tell these two.
+    """
+
+    blueprint: str
+    norm: float
+    push: float
+    agreed: float | None = None
+    steadiness: float | None = None
+
+
+@dataclass(frozen=True)
 class SlotSnapshot:
     """One slot at one moment.
 
     `position` is the slot's place in the forward pass, from 0; `blueprints` are those that may germinate here.
     `age` counts epochs in the present stage. `gradient_norm` is the mean over the last epoch's batches.
-    `contribution` is the quality that the network loses without this seed, `gain` what it has gained since the seed's
-    birth, whoever it is due to. `alpha_target` is where the seed is to end, which a newborn at full strength is on its
-    way to only when it blends.
+    `contribution` is the quality that the network loses without this seed, `improvement` what it has gained since the
+    seed's birth, whoever it is due to. `alpha_target` is where the seed is to end, which a newborn at full strength is
+    on its way to only when it blends.
+    `gains` has one gain per blueprint, as they were last measured; none if they were not, or if there is a seed.
+    `resolution` counts the positions of the features (1 of a plain vector), `reach` the positions of the input that the
+    middle one of them depends on, and `reach_share` is the share that these are of an input image.
     """
 
     slot: SlotId
@@ -48,8 +67,12 @@ class SlotSnapshot:
     parameters: int = 0
     gradient_norm: float | None = None
     contribution: float | None = None
-    gain: float | None = None
+    improvement: float | None = None
     anomalies: tuple[str, ...] = ()
+    gains: tuple[Gain, ...] = ()
+    resolution: int = 1
+    reach: int | None = None
+    reach_share: float | None = None
 
     def __post_init__(self) -> None:
         if self.alpha == 0.0 and self.contribution is not None:
@@ -68,7 +91,9 @@ class SlotSnapshot:
 class HostSnapshot:
     """The training run at one moment. Losses are in nats; quality is what `Metric` makes of a score.
 
-    `parameters` counts the host alone, `total_parameters` adds every seed that is present.
+    `parameters` counts the host alone, `total_parameters` adds every seed that is present, `depth` counts the host's
+    layers that have a matrix of weights. `outcomes` are the classes, `rows` the samples to train on. `rent` is the
+    quality that growing by a factor e must bring to pay. The previous evaluation is that of one epoch before.
     """
 
     epoch: int
@@ -79,6 +104,12 @@ class HostSnapshot:
     evaluation_loss: float | None = None
     evaluation_quality: float | None = None
     gradient_norm: float | None = None
+    previous_loss: float | None = None
+    previous_quality: float | None = None
+    depth: int | None = None
+    outcomes: int | None = None
+    rows: int | None = None
+    rent: float | None = None
 
 
 @dataclass(frozen=True)

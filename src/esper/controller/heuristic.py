@@ -1,13 +1,13 @@
 """A controller of a few plain rules: grow on a plateau, keep what helps, remove what does not, learn which seeds do."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 import torch
 
-from esper.contracts import WAIT, Action, ActionCodec, AlphaSpeed, EsperError, ObservationFields, Op, nearest
+from esper.contracts import WAIT, Action, ActionCodec, AlphaSpeed, EsperError, ObservationFields, Op
+from esper.controller.features import places
 from esper.controller.policy import Arrays, Decision, decision_for, legal_ops
 
 T = TypeVar("T")
@@ -15,10 +15,6 @@ T = TypeVar("T")
 
 class InvalidHeuristic(EsperError):
     """A setting of the heuristic lies outside its range."""
-
-
-class MissingFeature(EsperError):
-    """The observation lacks a number that the heuristic reads."""
 
 
 def _setting(default: float, low: float, high: float) -> float:
@@ -108,9 +104,9 @@ class Heuristic:
 
     def __init__(self, fields: ObservationFields, config: HeuristicConfig | None = None) -> None:
         self.config = config or HeuristicConfig()
-        self._host = _places(fields.host, ("progress", "quality"))
-        self._slot = _places(fields.slots, ("stage_holding", "stage_fossilized", "seed", "contribution", "anomaly"))
-        self._blueprint = _places(fields.blueprints, ("cost", "kind_mix_space", "kind_mix_channels"))
+        self._host = places(fields.host, ("progress", "quality"))
+        self._slot = places(fields.slots, ("stage_holding", "stage_fossilized", "seed", "contribution", "anomaly"))
+        self._blueprint = places(fields.blueprints, ("cost", "kind_mix_space", "kind_mix_channels"))
 
     def start(self, codec: ActionCodec) -> HeuristicState:
         slots = len(codec.slots)
@@ -238,10 +234,3 @@ def _learned(state: HeuristicState, slot: int, lesson: float) -> HeuristicState:
 
 def _changed(values: tuple[T, ...], place: int, value: T) -> tuple[T, ...]:
     return (*values[:place], value, *values[place + 1 :])
-
-
-def _places(known: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
-    for name in wanted:
-        if name not in known:
-            raise MissingFeature(f"the observation has no number '{name}'; {nearest(name, known)}")
-    return {name: known.index(name) for name in wanted}

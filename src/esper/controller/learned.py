@@ -4,7 +4,7 @@ import copy
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +26,10 @@ from esper.rl import (
 
 LASTING = (Op.GERMINATE, Op.PRUNE)
 """The ops that decide which seeds there are. Drawn anew in every epoch, sooner or later one of them always comes."""
+
+
+SILENT: dict[str, Any] = {"offer_bits": False}
+"""What a checkpoint means that does not say it: observations had no bits for blueprints once."""
 
 
 class Mind(NamedTuple):
@@ -86,18 +90,29 @@ class Learned:
         return partial(course.draw, generator=generator) if self.persistence else None
 
 
-def load_network(path: Path, fields: ObservationFields) -> ControllerNetwork:
-    """The network of a checkpoint, of the sizes that it was trained with."""
+def load_network(path: Path, shown: ObservationFields) -> ControllerNetwork:
+    """The network of a checkpoint: of the sizes that it was trained with, reading the features that it was trained on.
+
+    `shown` are the features of the observations that it is to be given. Those that are newer than the checkpoint are
+    not read.
+    """
     checkpoint = load_checkpoint(path)
+    schema = SILENT | checkpoint.schema
     names = [each.name for each in dataclasses.fields(NetworkConfig)]
-    saved = {name: size for name, size in checkpoint.schema.items() if name in names and isinstance(size, int)}
-    if len(saved) < len(names):
+    saved = {name: size for name, size in schema.items() if name in names and type(size) is int}
+    arrays = {name: schema.get(f"{name}_features") for name in dataclasses.asdict(shown)}
+    if len(saved) < len(names) or not all(map(_are_names, arrays.values())) or type(schema["offer_bits"]) is not bool:
         raise BadCheckpoint(f"{path} is a checkpoint, but not of a controller; give one that 'esper train' wrote")
-    network = ControllerNetwork(fields, NetworkConfig(**saved))
-    require_same_schema(checkpoint.schema, network.schema())
+    fields = ObservationFields(**{name: tuple(features) for name, features in arrays.items() if features})
+    network = ControllerNetwork(fields, NetworkConfig(**saved), shown, schema["offer_bits"])
+    require_same_schema(schema, network.schema())
     require_same_weights(checkpoint.weights, network.state_dict())
     network.load_state_dict(checkpoint.weights)
     return network
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
 
 
 def tensors(observation: Arrays) -> Observation:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.contracts import CHOICES, HEADS_OF, EsperError, Head, ObservationFields, Op
+from esper.controller.features import places
 from esper.rl import Critic, Encoded, Memory, MemoryState, Network, Observation, orthogonal, pin
 
 HEADS = tuple(Head)
@@ -63,19 +64,30 @@ class Pointer(nn.Module):
 
 
 class ControllerNetwork(Network):
-    """Reads the environment's observation by array name; rows of hosts with fewer slots are padded with zeros."""
+    """Reads the environment's observation by array name; rows of hosts with fewer slots are padded with zeros.
+
+    `fields` are the features that it reads, found by name among those that observations show: `shown`, or just these.
+    With `offer_bits` it reads the bits of blueprints too.
+    """
 
     uses: Tensor
 
-    def __init__(self, fields: ObservationFields, config: NetworkConfig | None = None) -> None:
+    def __init__(
+        self,
+        fields: ObservationFields,
+        config: NetworkConfig | None = None,
+        shown: ObservationFields | None = None,
+        offer_bits: bool = True,
+    ) -> None:
         super().__init__()
-        self.fields, self.config = fields, config or NetworkConfig()
+        self.fields, self.config, self.offer_bits = fields, config or NetworkConfig(), offer_bits
+        self._columns = _columns(fields, shown or fields)
         self.heads = tuple(head.value for head in HEADS)
         self.levels = (slice(0, 1), slice(1, 2), slice(2, len(HEADS)))
         width, trunk, memory = self.config.slot, self.config.trunk, self.config.memory
         gain = 2**0.5
         self.slot_encoder = orthogonal(nn.Linear(2 * len(fields.slots) + len(Op), width), gain)
-        self.offer_encoder = orthogonal(nn.Linear(len(fields.blueprints), width), gain)
+        self.offer_encoder = orthogonal(nn.Linear((1 + offer_bits) * len(fields.blueprints), width), gain)
         self.trunk = orthogonal(nn.Linear(2 * len(fields.host) + len(Op) + 2 * width, trunk), gain)
         self.memory = Memory(trunk, memory)
         self.critic = Critic(memory, trunk)
@@ -95,13 +107,14 @@ class ControllerNetwork(Network):
 
     def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
         by_slot = observation["mask_op_slot"].transpose(-1, -2)
-        bits = observation["slots_valid"]
-        slots = torch.tanh(self.slot_encoder(_joined(observation["slots"], bits, by_slot)))
+        features, bits = self._read(observation, "slots"), self._read(observation, "slots_valid")
+        slots = torch.tanh(self.slot_encoder(_joined(features, bits, by_slot)))
         # Padding has no measured feature, and every real slot has.
         present = bits.any(dim=-1, keepdim=True)
         mean = (slots * present).sum(dim=-2) / present.sum(dim=-2).clamp(min=1)
         best = slots.masked_fill(~present, -1.0).amax(dim=-2)
-        whole = _joined(observation["host"], observation["host_valid"], observation["mask_op"], mean, best)
+        host = self._read(observation, "host"), self._read(observation, "host_valid")
+        whole = _joined(*host, observation["mask_op"], mean, best)
         remembered, state = self.memory(torch.tanh(self.trunk(whole)), state, starts)
         return Encoded((remembered, slots), self.critic(remembered), state)
 
@@ -115,7 +128,10 @@ class ControllerNetwork(Network):
             return scores.unsqueeze(-2), pin(_row(observation["mask_op_slot"], op).bool().unsqueeze(-2), used[..., 1:2])
         slot = choices[..., 1]
         context = torch.tanh(self.context(torch.cat([remembered, _row(slots, slot)], dim=-1)) + self.context_op(op))
-        offers = torch.tanh(self.offer_encoder(_row(observation["blueprints"], slot)))
+        arrays = ("blueprints", "blueprints_valid")[: 1 + self.offer_bits]
+        offers = torch.tanh(
+            self.offer_encoder(_joined(*(_row(self._read(observation, name), slot) for name in arrays)))
+        )
         scores = [
             self.blueprint_head(offers, context) if head is Head.BLUEPRINT else self.plain_heads[head.value](context)
             for head in LATER
@@ -125,6 +141,11 @@ class ControllerNetwork(Network):
             for head in LATER
         ]
         return _stacked(scores), pin(_stacked(masks).bool(), used[..., 2:])
+
+    def _read(self, observation: Observation, array: str) -> Tensor:
+        """The array, with the columns of the features that are read."""
+        columns = self._columns.get(array.removesuffix("_valid"))
+        return observation[array] if columns is None else observation[array][..., columns]
 
     def head_gradients(self) -> list[list[Tensor | None]]:
         own: dict[Head, list[nn.Module]] = {
@@ -141,8 +162,16 @@ class ControllerNetwork(Network):
             "heads": {head.value: len(CHOICES[head]) for head in HEADS if head in CHOICES},
             "uses": USES.tolist(),
             **{f"{name}_features": list(names) for name, names in asdict(self.fields).items()},
+            "offer_bits": self.offer_bits,
             **asdict(self.config),
         }
+
+
+def _columns(fields: ObservationFields, shown: ObservationFields) -> dict[str, list[int]]:
+    """Where the features are in each array, for arrays that show others too, or in another order."""
+    there = asdict(shown)
+    found = {array: list(places(there[array], names).values()) for array, names in asdict(fields).items()}
+    return {array: columns for array, columns in found.items() if columns != list(range(len(there[array])))}
 
 
 def _joined(*parts: Tensor) -> Tensor:

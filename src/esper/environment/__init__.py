@@ -20,10 +20,11 @@ from esper.environment.data import (
 from esper.environment.env import GrowEnv
 from esper.environment.episode import Episode, Outcome, World
 from esper.environment.evaluation import Evaluation, FunctionJudge, Judge, SplitJudge, Worth, evaluate
-from esper.environment.families import FAMILIES, KINDS, DataKind, DataSpec, Family, InvalidTaskSeed, Ranges
+from esper.environment.families import DATA_KINDS, FAMILIES, DataKind, DataSpec, Family, InvalidTaskSeed, Ranges
 from esper.environment.governor import Governor, GovernorConfig, InvalidGovernor
 from esper.environment.masks import masks_of
 from esper.environment.observation import BLUEPRINT_FEATURES, FIELDS, HOST_FEATURES, SLOT_FEATURES, Feature, observe
+from esper.environment.observer import Observation, Observer
 from esper.environment.randomness import derive, stream
 from esper.environment.task_file import InvalidTaskFile
 from esper.environment.task_names import (

@@ -12,26 +12,17 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from esper.contracts import WAIT, ActionCodec, Choices, NullSink, Sink
+from esper.contracts import WAIT, Choices, NullSink, Sink
 from esper.environment.data import Splits
 from esper.environment.episode import Episode, Outcome, World
-from esper.environment.masks import masks_of
-from esper.environment.observation import (
-    BLUEPRINT_FEATURES,
-    HOST_FEATURES,
-    SLOT_FEATURES,
-    Feature,
-    describe_offers,
-    observe,
-    offers_of,
-)
+from esper.environment.observation import BLUEPRINT_FEATURES, HOST_FEATURES, SLOT_FEATURES, Feature
+from esper.environment.observer import Observation, Observer
 from esper.environment.task_names import find_task, is_family, task_in_episode
 from esper.environment.tasks import DEFAULT_TASK, Task
 from esper.environment.training import Probe
 from esper.environment.twins import twin_curve
 from esper.rewards import Ending, Mode, Reward, RewardConfig, Transition, Twin, find_mode, needs_twin, reward
 
-Observation = dict[str, NDArray[Any]]
 Indices = NDArray[np.int64]
 Drawn = Callable[[int], Task]
 """The task of the episode of a seed."""
@@ -90,12 +81,10 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         self.task = task
         self.splits = (splits or task.load(self._data_dir)).to(torch.device(self.world.compute.device))
         probe = Episode(task, self.splits, 0, self.world)
-        self._thresholds = self.world.thresholds_for(task)
-        offers = offers_of(probe.snapshot.slots)
-        self.codec = ActionCodec(self.task.slots, tuple(offer.name for offer in offers))
-        self._offers = describe_offers(probe.snapshot, offers)
+        self.observer = Observer(probe.snapshot.slots, self.world.thresholds_for(task))
+        self.codec = self.observer.codec
         self.action_space = spaces.MultiDiscrete(list(self.codec.sizes))
-        self.observation_space = _observation_space(self._observation(probe))
+        self.observation_space = _observation_space(self.observer.observe(probe.snapshot))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -109,7 +98,7 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         self._twins: tuple[Twin, ...] | None = None
         if needs_twin(self.reward_mode):
             self._twins = twin_curve(self.task, self.splits, episode_seed, self.world)
-        return self._observation(self.episode), {"episode_seed": episode_seed}
+        return self.observer.observe(self.episode.snapshot), {"episode_seed": episode_seed}
 
     def step(self, action: Sequence[int] | Indices) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """One epoch. `Choices` that were made for another body are an error; mere numbers are taken at their word."""
@@ -141,7 +130,8 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         for alert in value.alerts:
             self.sink.write(alert)
         refused = ("not in the action space",) if wanted is None else () if outcome.verdict else outcome.verdict.reasons
-        return self._observation(episode), value.total, terminated, truncated, _info(outcome, value, refused)
+        seen = self.observer.observe(episode.snapshot)
+        return seen, value.total, terminated, truncated, _info(outcome, value, refused)
 
     def _started(self) -> Episode:
         if self.episode is None:
@@ -162,11 +152,6 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
     def _twin(self, epoch: int) -> Twin | None:
         """The twin at `epoch`; a twin that ended early stays as it was."""
         return None if self._twins is None else self._twins[min(epoch, len(self._twins) - 1)]
-
-    def _observation(self, episode: Episode) -> Observation:
-        masks = masks_of(episode.snapshot.slots, self.codec.blueprints, self._thresholds)
-        named = {f"mask_{name}": mask for name, mask in masks.items()}
-        return {**observe(episode.snapshot), "blueprints": self._offers.copy(), **named}
 
 
 def _info(outcome: Outcome, value: Reward, refused: tuple[str, ...]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Episode:
         self.evaluation = evaluate(self.body, self.judge)
         self._lost = self.governor.check(self.body, self.evaluation.loss, self.evaluation.quality)
         """Why the episode is lost before it begins; it then ends with its first step."""
-        self.snapshot = self._snapshot(None)
+        self.snapshot = self._snapshot(None, None)
         self.panic: str | None = None
 
     @property
@@ -80,6 +80,7 @@ class Episode:
         """Execute, train, evaluate, let the governor look, tick: one epoch, in this order."""
         if self.done:
             raise RuntimeError("the episode is over; start another one")
+        previous = self.evaluation
         with TURN:
             verdict = self.body.execute(action)
             measures = None if self._lost else self._train()
@@ -88,7 +89,7 @@ class Episode:
                 self.governor.roll_back(self.body, self.trainer.optimizer)
                 self.evaluation = evaluate(self.body, self.judge)
             self.body.tick()
-        self.snapshot = self._snapshot(measures)
+        self.snapshot = self._snapshot(measures, previous)
         return Outcome(action if verdict else WAIT, verdict, self.evaluation, self.panic)
 
     def _train(self) -> EpochMeasures:
@@ -97,7 +98,7 @@ class Episode:
         self.evaluation = evaluate(self.body, self.judge)
         return measures
 
-    def _snapshot(self, measures: EpochMeasures | None) -> Snapshot:
+    def _snapshot(self, measures: EpochMeasures | None, previous: Evaluation | None) -> Snapshot:
         slots = self.body.snapshots()
         host_parameters = self.body.host_parameters
         host = HostSnapshot(
@@ -109,5 +110,11 @@ class Episode:
             evaluation_loss=self.evaluation.loss,
             evaluation_quality=self.evaluation.quality,
             gradient_norm=None if measures is None else measures.gradient_norm,
+            previous_loss=None if previous is None else previous.loss,
+            previous_quality=None if previous is None else previous.quality,
+            depth=self.body.host_depth,
+            outcomes=self.task.classes,
+            rows=len(self.train.x),
+            rent=self.task.rent,
         )
         return Snapshot(host, slots)

@@ -6,6 +6,7 @@ Every feature is a row of a table; arrays, spaces and documentation all come fro
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from esper.contracts import (
     RULES,
     AlphaMode,
+    Gain,
     HostSnapshot,
     Kind,
     ObservationFields,
@@ -23,7 +25,7 @@ from esper.contracts import (
     Style,
     Topology,
 )
-from esper.growth import Blueprint, blueprints_for, find_blueprint
+from esper.growth import Blueprint, find_blueprint
 
 Array = NDArray[np.float32]
 Bits = NDArray[np.int8]
@@ -52,10 +54,13 @@ class SlotView:
 
 @dataclass(frozen=True)
 class Offer:
-    """A blueprint, seen as a seed for one slot."""
+    """A blueprint, seen as a seed for one slot: whether it may germinate there, and what a newborn would gain."""
 
     blueprint: Blueprint
-    view: SlotView
+    channels: int
+    host_parameters: int
+    fits: bool
+    gain: Gain | None = None
 
 
 def symlog(value: float) -> float:
@@ -67,8 +72,19 @@ def _symlog(value: float | None) -> float | None:
     return None if value is None else symlog(value)
 
 
-def _growth(extra: int, host: HostSnapshot) -> float:
-    return math.log1p(max(0, extra) / max(1, host.parameters))
+def _log(value: float | None) -> float | None:
+    """The decimal logarithm; that of nothing is as low as can be."""
+    if value is None or math.isnan(value):
+        return None
+    return math.log10(value) if value > 0.0 else -math.inf
+
+
+def _difference(now: float | None, then: float | None) -> float | None:
+    return None if now is None or then is None else now - then
+
+
+def _growth(extra: int, parameters: int) -> float:
+    return math.log1p(max(0, extra) / max(1, parameters))
 
 
 def _share(part: int, whole: int) -> float:
@@ -77,6 +93,14 @@ def _share(part: int, whole: int) -> float:
 
 def _seeds(snapshot: Snapshot, stage: Stage) -> float:
     return _share(sum(slot.stage is stage for slot in snapshot.slots), len(snapshot.slots))
+
+
+def _mean_channels(snapshot: Snapshot) -> float:
+    return fmean(slot.channels for slot in snapshot.slots)
+
+
+def _most_channels(snapshot: Snapshot) -> float:
+    return max(slot.channels for slot in snapshot.slots)
 
 
 HOST_FEATURES: tuple[Feature[Snapshot], ...] = (
@@ -90,12 +114,41 @@ HOST_FEATURES: tuple[Feature[Snapshot], ...] = (
     Feature(
         "growth",
         "ln of total over host parameters",
-        lambda s: _growth(s.host.total_parameters - s.host.parameters, s.host),
+        lambda s: _growth(s.host.total_parameters - s.host.parameters, s.host.parameters),
         0,
         10,
     ),
     Feature("dormant", "share of slots that are dormant", lambda s: _seeds(s, Stage.DORMANT)),
     Feature("fossilized", "share of slots that are fossilised", lambda s: _seeds(s, Stage.FOSSILIZED)),
+    Feature("horizon", "log10 of the horizon", lambda s: _log(s.host.horizon), 0, 4),
+    Feature("parameters", "log10 of the host's parameters", lambda s: _log(s.host.parameters), 0, 10),
+    Feature("depth", "log10 of the host's layers with a matrix of weights", lambda s: _log(s.host.depth), 0, 4),
+    Feature("mean_channels", "log10 of the slots' mean channels", lambda s: _log(_mean_channels(s)), 0, 4),
+    Feature("most_channels", "log10 of the slots' most channels", lambda s: _log(_most_channels(s)), 0, 4),
+    Feature("outcomes", "log10 of the classes", lambda s: _log(s.host.outcomes), 0, 4),
+    Feature("rows", "log10 of the samples to train on", lambda s: _log(s.host.rows), 0, 8),
+    Feature("rent", "log10 of the quality that a factor e of size must bring", lambda s: _log(s.host.rent), -4, 0),
+    Feature(
+        "quality_slope",
+        "evaluation quality less that of one epoch before",
+        lambda s: _difference(s.host.evaluation_quality, s.host.previous_quality),
+        -1,
+        1,
+    ),
+    Feature(
+        "loss_slope",
+        "symlog of the evaluation loss less that of one epoch before",
+        lambda s: _difference(_symlog(s.host.evaluation_loss), _symlog(s.host.previous_loss)),
+        -10,
+        10,
+    ),
+    Feature(
+        "loss_gap",
+        "symlog of the evaluation loss less that of the training loss",
+        lambda s: _difference(_symlog(s.host.evaluation_loss), _symlog(s.host.train_loss)),
+        -10,
+        10,
+    ),
 )
 
 
@@ -133,17 +186,23 @@ SLOT_FEATURES: tuple[Feature[SlotView], ...] = (
     *map(_one_hot_style, Style),
     *map(_one_hot_seed_kind, Kind),
     Feature("tempo", "epochs of the first ramp / 8", lambda v: None if v.slot.tempo is None else v.slot.tempo / 8),
-    Feature("size", "ln(1 + seed over host parameters)", lambda v: _growth(v.slot.parameters, v.host), 0, 10),
+    Feature(
+        "size", "ln(1 + seed over host parameters)", lambda v: _growth(v.slot.parameters, v.host.parameters), 0, 10
+    ),
     Feature("gradient_norm", "symlog of the seed's mean gradient norm", lambda v: _symlog(v.slot.gradient_norm), 0, 10),
     Feature(
         "contribution",
-        "quality lost without the seed, a fraction; not measured at alpha 0",
+        "quality lost without the seed, a fraction",
         lambda v: v.slot.contribution,
         -1,
         1,
     ),
     Feature("anomaly", "1 if something was wrong in the last epoch", lambda v: float(bool(v.slot.anomalies))),
     Feature("seed", "1 if a seed is present", lambda v: float(RULES[v.slot.stage].holds_seed)),
+    Feature("channels", "log10 of the channels", lambda v: _log(v.slot.channels), 0, 4),
+    Feature("resolution", "log10 of the features' positions", lambda v: _log(v.slot.resolution), 0, 6),
+    Feature("reach", "log10 of the input positions that a feature depends on", lambda v: _log(v.slot.reach), 0, 6),
+    Feature("reach_share", "their share of the input image", lambda v: v.slot.reach_share),
 )
 
 
@@ -157,17 +216,31 @@ def _one_hot_kind(kind: Kind) -> Feature[Offer]:
     return Feature(f"kind_{name}", f"1 for blueprints of kind {name}", lambda o: float(o.blueprint.kind is kind))
 
 
+def _of_gain(name: str, meaning: str, read: Callable[[Gain], float | None], low: float, high: float) -> Feature[Offer]:
+    return Feature(f"gain_{name}", meaning, lambda o: None if o.gain is None else read(o.gain), low, high)
+
+
 BLUEPRINT_FEATURES: tuple[Feature[Offer], ...] = (
     *map(_one_hot_topology, Topology),
     *map(_one_hot_kind, Kind),
     Feature(
         "cost",
         "ln(1 + parameters in this slot / host parameters)",
-        lambda o: _growth(o.blueprint.parameters(o.view.slot.channels), o.view.host),
+        lambda o: _growth(o.blueprint.parameters(o.channels), o.host_parameters),
         0,
         10,
     ),
-    Feature("fits", "1 if it may germinate in this slot", lambda o: float(o.blueprint.name in o.view.slot.blueprints)),
+    Feature("fits", "1 if it may germinate in this slot", lambda o: float(o.fits)),
+    _of_gain("norm", "log10 of the norm of a newborn's gradient", lambda gain: _log(gain.norm), -6, 4),
+    _of_gain("push", "log10 of the sum of its entries' sizes", lambda gain: _log(gain.push), -6, 4),
+    _of_gain("agreed", "log10 of what of it both halves of a batch agree on", lambda gain: _log(gain.agreed), -6, 4),
+    _of_gain(
+        "steadiness",
+        "symlog of the sum of ln(mean over deviation) of the sizes between the halves",
+        lambda gain: _symlog(gain.steadiness),
+        -10,
+        20,
+    ),
 )
 
 FIELDS = ObservationFields(
@@ -196,20 +269,11 @@ def observe(snapshot: Snapshot) -> dict[str, Array | Bits]:
     return {"host": host, "host_valid": host_valid, "slots": np.stack(slots), "slots_valid": np.stack(slots_valid)}
 
 
-def describe_offers(snapshot: Snapshot, offers: Sequence[Blueprint]) -> Array:
-    """Each blueprint as a seed of each slot, shape (S, B, F); the same for a whole episode."""
-    rows = [[encode(BLUEPRINT_FEATURES, Offer(each, view))[0] for each in offers] for view in _views(snapshot)]
-    return np.array(rows, dtype=np.float32)
+def describe_offers(offers: Sequence[Offer]) -> tuple[Array, Bits]:
+    """Numbers and bits (B, F) of what one slot is offered."""
+    values, valid = zip(*(encode(BLUEPRINT_FEATURES, offer) for offer in offers), strict=True)
+    return np.stack(values), np.stack(valid)
 
 
 def _views(snapshot: Snapshot) -> list[SlotView]:
     return [SlotView(slot, snapshot.host, len(snapshot.slots)) for slot in snapshot.slots]
-
-
-def offers_of(slots: Sequence[SlotSnapshot]) -> tuple[Blueprint, ...]:
-    """The blueprints that may germinate in any of the slots, in registration order: the blueprint head's choices."""
-    topologies = dict.fromkeys(slot.topology for slot in slots)
-    wanted = {(slot.topology, name) for slot in slots for name in slot.blueprints}
-    return tuple(
-        each for topology in topologies for each in blueprints_for(topology) if (topology, each.name) in wanted
-    )

@@ -104,7 +104,7 @@ class Trainer:
         self._compute = compute
         self._order = stream(seed, "order")
         self._augmentation = stream(seed, "augmentation")
-        self._forward: Callable[[Tensor], Tensor] = _compiled(body) if compute.compile else body
+        self._forward: Callable[[Tensor], Tensor] = _compiled(body) if compute.compile else body.host
 
     def epoch(self, split: Split) -> EpochMeasures:
         """One pass over the training data."""
@@ -112,12 +112,14 @@ class Trainer:
         self.body.train()
         self._set_rates()
         with global_draws_from(self._seed, "noise", self.body.epoch):
-            for x, y in self._batches(split):
+            last = -(-len(split.x) // self._task.batch_size) - 1
+            for index, (x, y) in enumerate(self._batches(split)):
+                if index == max(0, last - 1):  # the very last may be ragged
+                    self.body.watch_gains()
                 self.optimizer.zero_grad()
                 with self._compute.autocast():
                     loss = nn.functional.cross_entropy(self._forward(x), y)
                 loss.backward()
-                self.body.record_gradients()
                 if self._probe is not None:
                     self._probe(self._gradients())
                 norms.append(self._clip())
@@ -147,8 +149,16 @@ class Trainer:
     def _clip(self) -> Tensor:
         """Each owner's gradient is clipped by its own norm, so that one exploding seed cannot still the host."""
         for slot in self.body.living():
-            nn.utils.clip_grad_norm_(slot.seed_parameters, self._task.max_gradient_norm)
-        return nn.utils.clip_grad_norm_(self._host, self._task.max_gradient_norm)
+            slot.record_gradient_norm(_clip_to(self._task.max_gradient_norm, slot.seed_parameters))
+        return _clip_to(self._task.max_gradient_norm, self._host)
+
+
+def _clip_to(most: float, parameters: Sequence[nn.Parameter]) -> Tensor:
+    """The norm of the gradients before they were clipped. As `clip_grad_norm_`, without what that asks and we know."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
+    return norm
 
 
 def _optimizer(task: Task, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -62,6 +62,11 @@ def count_parameters(parameters: Iterable[nn.Parameter]) -> int:
     return sum(parameter.numel() for parameter in parameters)
 
 
+def count_layers(host: nn.Module) -> int:
+    """The modules with a weight of their own that has at least two axes; norms have one."""
+    return sum(any(each.ndim > 1 for each in part.parameters(recurse=False)) for part in host.modules())
+
+
 def count_flops(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """Floating-point operations of one call."""
     with FlopCounterMode(display=False, custom_mapping=_EXTRA) as counter:

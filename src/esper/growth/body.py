@@ -26,10 +26,11 @@ from esper.contracts import (
     nearest,
 )
 from esper.growth import coalitions, gates, harvest
-from esper.growth.accounting import Cost, Costs, costs_of
+from esper.growth.accounting import Cost, Costs, costs_of, count_layers
 from esper.growth.attachment import detach
 from esper.growth.checkpoint import check_fits
 from esper.growth.coalitions import Coalition
+from esper.growth.first_order import MEASURED_AFTER, SETTLING_EPOCHS
 from esper.growth.gates import Thresholds
 from esper.growth.harvest import Fossil
 from esper.growth.lifecycle import Plan, SlotState
@@ -78,9 +79,12 @@ class Body(nn.Module):
         self.sink = sink
         self._slots = {slot.id: slot for slot in slots}
         self._host_cost = host_cost
+        self.host_depth = count_layers(host)
         self._generator = generator
         self._example = example
         self._membership: Membership | None = None
+        self._changed: int | None = None
+        """The epoch in which a seed last came or went."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.host(*args, **kwargs)
@@ -156,6 +160,8 @@ class Body(nn.Module):
     def _become(self, slot: Slot, state: SlotState, reasons: tuple[str, ...] = ()) -> None:
         before, seed = slot.state, slot.seed
         slot.become(state, self._generator)
+        if slot.seed is not seed:
+            self._changed = self.epoch
         if self._membership is not None and slot.seed is not seed:
             self._membership.sync()
         if state.stage is not before.stage:
@@ -178,6 +184,16 @@ class Body(nn.Module):
         """Note the seeds' gradient norms; call it between `backward()` and the optimiser's step."""
         for slot in self._slots.values():
             slot.record_gradients()
+
+    def watch_gains(self) -> None:
+        """Where it is due, let the training passes of this epoch tell what newborns would gain in empty slots.
+
+        Call it before the epoch; the next tick publishes what was seen.
+        """
+        settled = self._changed is not None and self.epoch + 1 == self._changed + SETTLING_EPOCHS
+        due = settled or self.epoch + 1 in MEASURED_AFTER
+        for slot in self._slots.values():
+            slot.meter.armed = slot.seed is None and (due or not slot.gains)
 
     def record_qualities(self, table: Mapping[Coalition, float]) -> None:
         """Note what the network is worth with some of its seeds left out, for each coalition that was evaluated.

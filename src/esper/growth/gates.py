@@ -146,7 +146,7 @@ def _into_fossilized(slot: SlotSnapshot, thresholds: Thresholds) -> tuple[Check,
     if slot.contribution is None:
         return (*checks, Check("the seed's contribution was not measured", False))
     # A host that has come to rely on a seed suffers without it, even if the seed never helped.
-    gained = () if slot.gain is None else (_enough("gain since birth", slot.gain, thresholds),)
+    gained = () if slot.improvement is None else (_enough("improvement since birth", slot.improvement, thresholds),)
     return (*checks, _enough("contribution", slot.contribution, thresholds), *gained)
 
 

@@ -1,6 +1,7 @@
 """Grafting: slots behind named submodules of any `nn.Module`. Everything is checked before anything is changed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from esper.growth.blueprints import blueprints_for, find_blueprint
 from esper.growth.body import Body
 from esper.growth.gates import Thresholds
 from esper.growth.proof import EVALUATION, Calls, Example, arguments_of, calls, first_difference, outputs, run
+from esper.growth.reach import reaches
 from esper.growth.slot import Site, Slot
 
 Narrowing = Sequence[str] | Mapping[SlotId, Sequence[str]] | None
@@ -77,6 +79,8 @@ def graft(
     order, features = _checked_calls(found, names), {name: seen[0] for name, seen in found[EVALUATION].items()}
     wanted = None if topology is None else _topology(topology)
     sites = [_site(name, features[name], wanted, blueprints, order.index(name)) for name in names]
+    seen = reaches(model, names, example)
+    sites = [replace(site, reach=seen.get(site.slot)) for site in sites]
     slots = [Slot(site, features[site.slot]) for site in sites]
     cost = _host_cost(model, example)
     _prove_unchanged(model, slots, example)

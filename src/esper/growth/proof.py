@@ -40,8 +40,8 @@ Outputs = Mapping[ForwardMode, Sequence[Tensor]]
 Calls = Mapping[ForwardMode, Mapping[SlotId, list[Any]]]
 
 MODES = tuple(ForwardMode(training, gradients) for training, gradients in product((False, True), repeat=2))
-EVALUATION = MODES[0]
-"""Without gradients."""
+EVALUATION, EVALUATION_WITH_GRADIENTS = MODES[:2]
+"""The first without gradients."""
 
 
 def arguments_of(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -112,15 +112,21 @@ class Witness(nn.Module):
         return output
 
 
+def witnessed(
+    model: nn.Module, names: Sequence[SlotId], example: Example, mode: ForwardMode
+) -> dict[SlotId, list[Any]]:
+    """What each named submodule puts out, call by call, in the order of the calls."""
+    seen: dict[SlotId, list[Any]] = {}
+    for name in names:
+        attach(model.get_submodule(name), Witness(name, seen))
+    try:
+        run(model, example, mode)
+    finally:
+        for name in names:
+            detach(model.get_submodule(name))
+    return seen
+
+
 def calls(model: nn.Module, names: Sequence[SlotId], example: Example) -> Calls:
     """What each named submodule puts out in every mode, call by call, in the order of the calls."""
-    found: dict[ForwardMode, dict[SlotId, list[Any]]] = {mode: {} for mode in MODES}
-    for mode, seen in found.items():
-        for name in names:
-            attach(model.get_submodule(name), Witness(name, seen))
-        try:
-            run(model, example, mode)
-        finally:
-            for name in names:
-                detach(model.get_submodule(name))
-    return found
+    return {mode: witnessed(model, names, example, mode) for mode in MODES}

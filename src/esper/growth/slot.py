@@ -8,17 +8,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import SlotId, SlotSnapshot, Topology
+from esper.contracts import Gain, SlotId, SlotSnapshot, Topology
 from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
+from esper.growth.first_order import GainMeter
 from esper.growth.lifecycle import Plan, SlotState
+from esper.growth.reach import Reach
 
 
 @dataclass(frozen=True)
 class Site:
     """What a slot is attached to, fixed for life.
 
-    `position` is its place in the forward pass, `shape` that of one sample's features, without the batch.
+    `position` is its place in the forward pass, `shape` that of one sample's features, without the batch. `reach` is
+    how much of an image they see, if that could be measured.
     """
 
     slot: SlotId
@@ -27,6 +30,7 @@ class Site:
     position: int
     shape: tuple[int, ...]
     blueprints: tuple[str, ...]
+    reach: Reach | None = None
 
 
 class Slot(nn.Module):
@@ -46,6 +50,8 @@ class Slot(nn.Module):
         self._gradient_norms: Tensor | None = None
         self._gradient_batches = 0
         self._anomalies: list[str] = []
+        self.meter = GainMeter([find_blueprint(name, site.topology) for name in site.blueprints], site.channels)
+        self.gains: tuple[Gain, ...] = ()
         # It follows the host through `.to(...)`, and so tells seeds where to be born as well.
         self.register_buffer("_alpha", like.detach().new_zeros(()), persistent=False)
         self.state = SlotState()
@@ -92,13 +98,21 @@ class Slot(nn.Module):
             parameters=sum(parameter.numel() for parameter in self.seed_parameters),
             gradient_norm=state.gradient_norm,
             contribution=state.contribution,
-            gain=None if quality is None or born is None else quality - born,
+            improvement=None if quality is None or born is None else quality - born,
             anomalies=state.anomalies,
+            gains=self.gains,
+            resolution=math.prod(self.site.shape) // self.site.channels,
+            reach=self.site.reach.positions if self.site.reach else None,
+            reach_share=self.site.reach.share if self.site.reach else None,
         )
 
     def forward(self, h: Tensor) -> Tensor:
         """What the host's submodule puts out; `h` itself while the caller sees to the slot."""
-        return h if self.bypassed else self.apply_to(h)
+        if self.bypassed:
+            return h
+        if not torch.compiler.is_compiling() and self.meter.armed and self.training and torch.is_grad_enabled():
+            h = self.meter.watch(h)
+        return self.apply_to(h)
 
     def apply_to(self, h: Tensor) -> Tensor:
         """The features as the rest of the network sees them: `h` itself unless there is a seed."""
@@ -125,6 +139,8 @@ class Slot(nn.Module):
         self.seed = self._seed_for(state.plan, generator)
         if state.plan is None:
             self._forget_epoch()
+        else:
+            self.meter.armed, self.gains = False, ()
         self.state = state
 
     def _seed_for(self, plan: Plan | None, generator: torch.Generator) -> Seed | None:
@@ -158,7 +174,10 @@ class Slot(nn.Module):
         gradients = [parameter.grad for parameter in self.seed_parameters if parameter.grad is not None]
         if not gradients:
             return
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        self.record_gradient_norm(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
+
+    def record_gradient_norm(self, norm: Tensor) -> None:
+        """The same, by whoever has computed it already."""
         self._gradient_norms = norm if self._gradient_norms is None else self._gradient_norms + norm
         self._gradient_batches += 1
 
@@ -175,6 +194,7 @@ class Slot(nn.Module):
         if self.seed is not None:
             self.state = replace(self.state, gradient_norm=norm, anomalies=tuple(self._anomalies))
         self._forget_epoch()
+        self.gains = self.meter.read(self._alpha) or self.gains
 
     def _forget_epoch(self) -> None:
         self._gradient_norms, self._gradient_batches, self._anomalies = None, 0, []

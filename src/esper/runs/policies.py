@@ -7,6 +7,7 @@ from pathlib import Path
 from esper.contracts import EsperError, nearest
 from esper.controller import (
     SHIPPED,
+    Constant,
     Heuristic,
     Learned,
     NoGrowth,
@@ -25,7 +26,7 @@ CONTROLS: dict[str, Callable[[], Policy]] = {
 }
 """Policies that are not learned."""
 
-SCHEDULE, SAMPLED = "schedule:", "sampled:"
+SCHEDULE, SAMPLED, CONSTANT = "schedule:", "sampled:", "constant:"
 
 
 class UnknownPolicy(EsperError):
@@ -33,15 +34,26 @@ class UnknownPolicy(EsperError):
 
 
 def find_policy(spec: str) -> Policy:
-    """A control by name, `schedule:FILE`, or a controller: a shipped one, that of a run directory, a checkpoint file.
+    """A control by name, `constant:SLOT:BLUEPRINT`, `schedule:FILE`, or a controller: a shipped one, that of a run
+    directory, a checkpoint file.
 
     Controllers play their likeliest course; `sampled:CONTROLLER` draws every choice anew.
     """
     if spec in CONTROLS:
         return CONTROLS[spec]()
+    if spec.startswith(CONSTANT):
+        return Constant.from_name(spec, FIELDS)
     file = file_of(spec)
     if file is None:
-        known = [*CONTROLS, *SHIPPED, "schedule:FILE", "the directory of a run", "CHECKPOINT.pt", "sampled:CONTROLLER"]
+        known = [
+            *CONTROLS,
+            *SHIPPED,
+            "constant:SLOT:BLUEPRINT",
+            "schedule:FILE",
+            "the directory of a run",
+            "CHECKPOINT.pt",
+            "sampled:CONTROLLER",
+        ]
         raise UnknownPolicy(f"no policy '{spec}'; {nearest(spec, known)}")
     if spec.startswith(SCHEDULE):
         return load_schedule(file)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from esper.contracts import EsperError
 from esper.environment.data import Source
 from esper.environment.families.hosts import draw_conv, draw_dense
-from esper.environment.families.kinds import KINDS, DataSpec
+from esper.environment.families.kinds import DATA_KINDS, DataSpec
 from esper.environment.families.ranges import Draws
 from esper.environment.families.table import CIFAR, FAR, FASHION, SMALL, Ranges
 from esper.environment.tasks import Task, task_on
@@ -39,17 +39,18 @@ class Family:
 
 
 def _data(draws: Draws, ranges: Ranges) -> DataSpec:
-    kinds = ranges.images if draws.pick("topology", ranges.topology) == "conv" else ranges.vectors
-    kind = KINDS[draws.pick("data", kinds)]
+    conv = draws.pick("topology", ranges.topology) == "conv"
+    kind = DATA_KINDS[draws.pick("data", ranges.images if conv else ranges.vectors)]
     look = tuple((name, draws.pick(f"{kind.name} {name}", among)) for name, among in kind.ranges.items())
-    rows = draws.pick("batches", ranges.batches) * draws.pick("batch size", ranges.batch_size)
+    batches = draws.pick("batches", ranges.image_batches if conv else ranges.vector_batches)
+    rows = batches * draws.pick("batch size", ranges.batch_size)
     return DataSpec(kind.name, look, rows, draws.pick("label noise", ranges.label_noise), draws)
 
 
 def _hosted(name: str, draws: Draws, ranges: Ranges) -> Task:
     """The task with its data and its host, and words for both."""
     data = _data(draws, ranges)
-    kind, shape = KINDS[data.kind], data.shape
+    kind, shape = DATA_KINDS[data.kind], data.shape
     source = Source(kind.name, kind.origin, shape, data.classes, data.load)
     host = draw_conv(draws, ranges, shape[-1]) if len(shape) == 3 else draw_dense(draws, ranges)
     found = task_on(source, host, name, f"{data}; {_words(host)}")

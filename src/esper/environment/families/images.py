@@ -85,7 +85,7 @@ def shapes(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy(_each(contrast) * forms[y, np.arange(len(y))], look["noise"], random)[:, None]
 
 
-@generated("colours", images(3), space=False, classes=Span(3, 8), side=Choice(4, 8, 12), noise=Log(0.7, 3.0))
+@generated("colours", images(3), space=False, classes=Span(3, 8), side=Choice(4, 8, 12), noise=Log(1.0, 3.0))
 def colours(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Patches of one hue on coloured noise; the class is the hue, and pixels may change places."""
     hue = 2 * np.pi * y / look["classes"]
@@ -94,7 +94,7 @@ def colours(y: Array, look: Look, random: np.random.Generator) -> Array:
     return noisy(tint[:, :, None, None] * strength, look["noise"], random) / 2
 
 
-@generated("brightness", images(1), space=False, classes=Span(3, 6), side=Choice(4, 8, 12), noise=Log(0.1, 0.4))
+@generated("brightness", images(1), space=False, classes=Span(3, 6), side=Choice(4, 8, 12), noise=Log(0.2, 0.4))
 def brightness(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Grey noise; the class is how bright it is on the whole, with neighbours that overlap."""
     level = (2.0 * y - look["classes"] + 1) / (look["classes"] - 1)

@@ -15,8 +15,8 @@ from esper.environment.families.ranges import Draws, Range
 
 HELD_OUT = 600
 """Rows to evaluate on, and to test on, of a generated set: a standard error of at most two points."""
-GRID = 128
-"""Samples are rounded to multiples of 1/128, so that they do not depend on the last digits of a processor's cosine."""
+GRID = 2**16
+"""Samples are rounded to multiples of its inverse, so that they do not depend on the last digits of a cosine."""
 
 Array = NDArray[Any]
 Look = Mapping[str, Any]
@@ -57,7 +57,7 @@ class DataSpec:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return KINDS[self.kind].shape(dict(self.look))
+        return DATA_KINDS[self.kind].shape(dict(self.look))
 
     @property
     def classes(self) -> int:
@@ -66,7 +66,7 @@ class DataSpec:
     def load(self, data_dir: Path | None = None) -> Splits:
         """Made anew by every call and held by nobody else."""
         random = np.random.Generator(np.random.PCG64(self.draws.seed("rows")))
-        train, evaluation, test = KINDS[self.kind].rows(self, random, data_dir)
+        train, evaluation, test = DATA_KINDS[self.kind].rows(self, random, data_dir)
         return Splits(_split(self._mislabelled(train)), _split(evaluation), _split(test))
 
     def _mislabelled(self, rows: Rows) -> Rows:
@@ -82,7 +82,7 @@ def _split(rows: Rows) -> Split:
     return Split(torch.from_numpy(rounded.astype(np.float32)), torch.from_numpy(y.astype(np.int64)))
 
 
-KINDS: dict[str, DataKind] = {}
+DATA_KINDS: dict[str, DataKind] = {}
 
 MakeRows = Callable[[DataSpec, np.random.Generator, Path | None], tuple[Rows, Rows, Rows]]
 Generate = Callable[[Array, Look, np.random.Generator], Array]
@@ -96,7 +96,7 @@ def data_kind(
     """Register a function that makes rows to train on, to evaluate on and to test on."""
 
     def register(make: MakeRows) -> MakeRows:
-        KINDS[name] = DataKind(name, " ".join((make.__doc__ or "").split()), origin, space, ranges, shape, make)
+        DATA_KINDS[name] = DataKind(name, " ".join((make.__doc__ or "").split()), origin, space, ranges, shape, make)
         return make
 
     return register

@@ -10,27 +10,27 @@ def _polar(radius: Array, angle: Array) -> Array:
     return np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
 
 
-@generated("spirals", features(2), classes=Span(2, 4), turns=Choice(1.0, 1.25, 1.5), noise=Log(0.02, 0.1))
+@generated("spirals", features(2), classes=Span(2, 4), turns=Choice(1.25, 1.5, 1.75), noise=Log(0.02, 0.1))
 def spirals(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Arms that wind around each other."""
     radius = 0.1 + 0.9 * np.sqrt(random.random(len(y)))
     return 2 * noisy(_polar(radius, 2 * np.pi * (look["turns"] * radius + y / look["classes"])), look["noise"], random)
 
 
-@generated("moons", features(2), classes=Choice(2), noise=Log(0.05, 0.3))
+@generated("moons", features(2), classes=Choice(2), noise=Log(0.15, 0.4))
 def moons(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Two half circles, each with an end inside the other."""
     arc = _polar(np.ones(len(y)), np.pi * (random.random(len(y)) + y))
     return 2 * noisy(arc + np.where(y[:, None] == 1, (0.5, 0.25), (-0.5, -0.25)), look["noise"], random)
 
 
-@generated("rings", features(2), classes=Span(2, 5), noise=Log(0.02, 0.12))
+@generated("rings", features(2), classes=Span(2, 5), noise=Log(0.04, 0.15))
 def rings(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Circles around each other."""
     return 2 * noisy(_polar((y + 0.5) / look["classes"], 2 * np.pi * random.random(len(y))), look["noise"], random)
 
 
-@generated("parity", lambda look: (look["bits"],), classes=Choice(2), bits=Span(3, 8), noise=Log(0.1, 0.5))
+@generated("parity", lambda look: (look["bits"],), classes=Choice(2), bits=Span(3, 8), noise=Log(0.3, 0.8))
 def parity(y: Array, look: Look, random: np.random.Generator) -> Array:
     """Bits with noise; the class is whether the number of ones among the first three is odd."""
     bits = random.integers(0, 2, (len(y), look["bits"]))

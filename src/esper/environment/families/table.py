@@ -12,8 +12,9 @@ class Ranges:
     topology: Choice
     images: Choice
     vectors: Choice
-    batches: Span
+    image_batches: Span
     """In an epoch. So many times the batch size is the number of rows to train on."""
+    vector_batches: Span
     label_noise: Choice
 
     blocks: Span
@@ -40,7 +41,8 @@ SMALL = Ranges(
     topology=Choice("conv", "conv", "dense"),
     images=Choice("digits", "gratings", "shapes", "colours", "brightness"),
     vectors=Choice("spirals", "moons", "rings", "parity", "iris", "wine", "digits-flat"),
-    batches=Span(8, 16),
+    image_batches=Span(8, 16),
+    vector_batches=Span(12, 48),
     label_noise=Choice(0.0, 0.0, 0.1, 0.2),
     blocks=Span(2, 6),
     width=Choice(2, 3, 4, 6, 8, 12, 16),
@@ -50,12 +52,12 @@ SMALL = Ranges(
     pooling=Choice("max"),
     norm=Choice("batch", "batch", "none"),
     layers=Span(1, 4),
-    dense_width=Choice(2, 3, 4, 6, 8, 12, 16),
+    dense_width=Choice(3, 4, 6, 8, 12),
     residual=Choice(False, True),
     activation=Choice("relu"),
     optimizer=Choice("adam", "sgd"),
     adam_rate=Log(0.003, 0.03),
-    sgd_rate=Log(0.03, 0.3),
+    sgd_rate=Log(0.02, 0.2),
     batch_size=Choice(16, 32, 64),
     horizon=Span(10, 30),
     rent=Log(0.01, 0.3),
@@ -72,5 +74,5 @@ FAR = replace(
     activation=Choice("gelu", "tanh"),
 )
 """Its kinds of data and its activations are none of `SMALL`, so that no data and no host of one is ever the other's."""
-FASHION = replace(SMALL, topology=Choice("conv"), images=Choice("fashion_mnist"), batches=Span(12, 24))
+FASHION = replace(SMALL, topology=Choice("conv"), images=Choice("fashion_mnist"), image_batches=Span(12, 24))
 CIFAR = replace(FASHION, images=Choice("cifar10"))

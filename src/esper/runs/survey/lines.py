@@ -97,8 +97,7 @@ def _decoded(line: bytes) -> Any:
 
 
 def _course(plain: dict[str, Any]) -> Course:
-    arrays = {
-        name: np.array(plain[name], dtype=np.float64) for name in ("host", "slot_features", "offers", "qualities")
-    }
+    numbers = ("host", "slot_features", "offers", "qualities")
+    arrays = {name: np.array(plain[name], dtype=np.float64) for name in numbers}
     names = {"slots": tuple(plain["slots"]), "blueprints": tuple(plain["blueprints"])}
     return Course(**{**plain, **names, **arrays})

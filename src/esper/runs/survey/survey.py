@@ -35,9 +35,8 @@ class Survey:
         """
         config = self.config
         with self._interrupts, SurveyLines(self.path, config) as self._lines, one_thread():
-            with make_backend(
-                config.backend, config.game(), config.workers, config.timeout, player=Surveyor
-            ) as backend:
+            where = (config.backend, config.game(), config.workers, config.timeout)
+            with make_backend(*where, player=Surveyor) as backend:
                 names = config.task_names()
                 self._watcher.stage(f"family:{config.family}", len(names), 0)
                 for first in range(0, len(names), TASKS_AT_ONCE):

@@ -51,7 +51,7 @@ class Observations(EpisodeRecorder):
         self.qualities.append(info["quality"])
         if len(self.seen) < SHOWN_EPOCHS:
             assert env.episode is not None
-            self.seen.append(env._observation(env.episode))
+            self.seen.append(env.observer.observe(env.episode.snapshot))
 
 
 class Surveyor(Player):

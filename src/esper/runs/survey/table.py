@@ -117,9 +117,8 @@ class SurveyTable:
 def _task(task: str, rows: Sequence[SurveyRow], courses: dict[tuple[str, int], Course]) -> TaskSurvey:
     seeds = tuple(sorted({row.seed for row in rows}))
     found = {(row.structure, row.seed): row for row in rows}
-    names = [
-        name for name in dict.fromkeys(row.structure for row in rows) if all((name, seed) in found for seed in seeds)
-    ]
+    trained = dict.fromkeys(row.structure for row in rows)
+    names = [name for name in trained if all((name, seed) in found for seed in seeds)]
 
     def array(read: str) -> Array:
         return np.array([[getattr(found[name, seed], read) for seed in seeds] for name in names])
