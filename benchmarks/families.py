@@ -1,11 +1,11 @@
 """What the families draw: how long an episode takes, and how many tasks leave nothing to decide.
 
-    python benchmarks/families.py --out out/families.csv      # about 5 minutes on 1 core
+    python benchmarks/families.py --out out/families.csv      # about 8 minutes on 1 core
 
 Each task is played without growth, with the largest block in its first slot, and with that in its last slot, on one
 seed. A task is at chance if none of the three is 5 points more accurate on the evaluation split than naming the
-commonest class, and at its ceiling if 99 % are right without growth. Seconds are those of an episode, from drawing the
-task on.
+commonest class, and at its ceiling if 99 % are right without growth. Seconds are those of a core, for
+an episode from drawing its task on.
 """
 
 import argparse
@@ -85,10 +85,10 @@ def row_of(family: str, number: int) -> Row:
 def played(name: str) -> Iterator[tuple[float, float]]:
     """Seconds and accuracy without growth, and with the largest block in the first and in the last slot."""
     for place in (None, 0, -1):
-        started = time.perf_counter()
+        started = time.process_time()
         env = GrowEnv(name, "solo")
         accuracy = outcome(env, NoGrowth() if place is None else largest_in(env, place))
-        yield time.perf_counter() - started, accuracy
+        yield time.process_time() - started, accuracy
 
 
 def largest_in(env: GrowEnv, place: int) -> Schedule:

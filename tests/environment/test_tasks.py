@@ -158,6 +158,9 @@ BAD_VALUES = [
     ("cooldown_share", 1.1, "give a number from 0.0 to 1.0"),
     ("cooldown_share", nan, "give a number from 0.0 to 1.0"),
     ("cooldown_share", True, "give a number from 0.0 to 1.0"),
+    ("rent", -0.1, "rent -0.1; give a number from 0.0 to 1.0"),
+    ("rent", nan, "give a number from 0.0 to 1.0"),
+    ("optimizer", "lion", "optimizer 'lion'; give 'adam' or 'sgd'"),
 ]
 
 
@@ -251,6 +254,8 @@ def test_a_file_selects_data_host_slots_and_settings(tmp_path):
         "max_gradient_norm": "2",
         "cooldown_share": "1",
         "samples": "200",
+        "optimizer": '"sgd"',
+        "rent": "0.2",
     }
     path = write(tmp_path, host, **extras)
     before = torch.get_rng_state()
@@ -269,6 +274,8 @@ def test_a_file_selects_data_host_slots_and_settings(tmp_path):
         augment=True,
         max_gradient_norm=2.0,
         cooldown_share=1.0,
+        optimizer="sgd",
+        rent=0.2,
     )
     assert found.load(None) is first_rows(digits(), 200)
     assert found.host_parameters() == (4 + 4) + (24 + 6) + 70
@@ -280,6 +287,24 @@ def test_a_file_that_says_no_more_has_all_data_and_the_usual_cooldown(tmp_path):
     found = load_task(write(tmp_path))
     assert found.load(None) is digits()
     assert found.cooldown_share == 0.4
+
+
+def test_a_file_shapes_blocks_and_layers(tmp_path):
+    words = {
+        "kernels": "[1, 5]",
+        "residual": "true",
+        "activation": '"gelu"',
+        "pooling": '"average"',
+        "pool_after": "[0]",
+    }
+    host = load_task(write(tmp_path, {**CONV, **words, "channels": "[4, 4]", "channels_last": "true"})).build_host()
+    assert [type(part).__name__ for part in host.block0] == ["Conv2d", "ChannelNorm", "GELU", "AvgPool2d"]
+    assert [type(part).__name__ for part in host.block1[0]] == ["Conv2d", "ChannelNorm", "GELU"]
+    assert host.block1[0][0].weight.is_contiguous(memory_format=torch.channels_last)
+    dense = {**DENSE, "widths": "[5, 5]", "activation": '"tanh"', "residual": "true"}
+    host = load_task(write(tmp_path, dense, **{**SPIRALS, "slots": '["layer1"]'})).build_host()
+    assert type(host.layer1).__name__ == "Residual"
+    assert type(host.layer0[1]) is nn.Tanh
 
 
 def test_a_file_with_a_dense_host_is_read(tmp_path):
@@ -353,6 +378,14 @@ BAD_FILES = [
     ),
     ({}, {**CONV, "kernel": "2"}, "'host.kernel' is 2; give an odd number from 1 to 15"),
     ({}, {**CONV, "kernel": "-1"}, "'host.kernel' is -1"),
+    ({}, {**CONV, "kernels": "[3, 4]"}, "'host.kernels' is 4; give an odd number from 1 to 15"),
+    ({}, {**CONV, "kernels": "[3]"}, "'host.kernels' names 1 kernels for 2 blocks; name one for each"),
+    ({}, {**CONV, "activation": '"rellu"'}, "'host.activation' is 'rellu'; did you mean 'relu'"),
+    ({}, {**CONV, "pooling": '"mean"'}, "'host.pooling' is 'mean'; known: max, average"),
+    ({}, {**CONV, "residual": "1"}, "'host.residual' must be true or false, and is 1"),
+    (SPIRALS, {**DENSE, "activation": '"gellu"'}, "'host.activation' is 'gellu'; did you mean 'gelu'"),
+    ({"optimizer": '"adm"'}, CONV, "'optimizer' is 'adm'; did you mean 'adam'"),
+    ({"rent": "1.5"}, CONV, "has rent 1.5; give a number from 0.0 to 1.0"),
     ({}, {**CONV, "norm": '"grup"'}, "'host.norm' is 'grup'; did you mean 'group'"),
     ({}, {**CONV, "pool_after": "[2]"}, "'host.pool_after' names blocks by index, each once, from 0 to 1"),
     ({}, {**CONV, "pool_after": "[0, 0]"}, "each once"),

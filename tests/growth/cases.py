@@ -66,6 +66,7 @@ class Case:
     shape: tuple[int, ...] = (3, 16, 16)
     upstream: str = ""  # a parameter in front of the first slot
     blueprint: str = "conv_light"
+    topology: str | None = None
 
     def host(self) -> nn.Module:
         with torch.random.fork_rng():
@@ -73,7 +74,11 @@ class Case:
             return self.build()
 
     def body(self, sink: Sink | None = None) -> Body:
-        return esper.graft(self.host(), at=list(self.at), example=self.inputs(2), thresholds=THRESHOLDS, sink=sink)
+        return self.graft(self.host(), sink)
+
+    def graft(self, host: nn.Module, sink: Sink | None = None) -> Body:
+        example, at = self.inputs(2), list(self.at)
+        return esper.graft(host, at, example, topology=self.topology, thresholds=THRESHOLDS, sink=sink)
 
     def inputs(self, n: int = 4) -> Tensor:
         return torch.randn(n, *self.shape, generator=torch.Generator().manual_seed(3))

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 import esper
-from esper.contracts import Action, AlphaSpeed, AlphaTarget, Op, Stage
+from esper.contracts import Action, AlphaSpeed, AlphaTarget, Op, Stage, Style
 from esper.growth.alpha import AlphaSchedule
 from esper.growth.attachment import CHILD, Attached, NotPicklable
-from esper.growth.graft import AlreadyCompiled, PassedOver
+from esper.growth.graft import AlreadyCompiled, AlreadyDistributed, PassedOver
 from esper.growth.proof import BadExample, first_difference, outputs
 from tests.growth.cases import CASES, do, grow, loss_of, optimiser_of, own_keys, same
 
@@ -46,7 +47,10 @@ def test_ungrafting_gives_the_host_back_untouched():
     kinds, before, weights = list(map(type, host.modules())), outputs(host, CONV.inputs()), list(host.parameters())
     body = esper.graft(host, at=CONV.at, example=CONV.inputs())
     do(body, Op.GERMINATE, "block1", blueprint="conv_light")
+    optimizer = optimiser_of(body)
     assert body.ungraft() is host
+    assert body.snapshots() == ()
+    assert [parameter for group in optimizer.param_groups for parameter in group["params"]] == weights
     assert list(map(type, host.modules())) == kinds
     assert all(one is other for one, other in zip(host.parameters(), weights, strict=True))
     assert first_difference(before, outputs(host, CONV.inputs())) is None
@@ -151,6 +155,81 @@ def test_a_compiled_model_trains_its_seeds_and_a_ramp_compiles_nothing_anew():
             body.tick()
         do(body, Op.ADVANCE, "block1")
     assert next(counter) <= 4, "one graph for training and one for evaluation, with a margin"
+
+
+@pytest.mark.parametrize("blueprint", ["norm", "conv_light"])
+def test_a_birth_compiles_each_mode_anew_and_a_removal_nothing(blueprint):
+    torch.compiler.reset()
+    body, counter = CASES[3].body(), itertools.count()
+    spatial = blueprint == "conv_light"  # its norm counts rows, and is compiled again when it has seen the first batch
+
+    def graphs(compiled) -> int:
+        before = copy.copy(counter)
+        for _ in range(3):
+            loss_of(CONV)(compiled(CONV.inputs())).backward()
+        with torch.no_grad():
+            compiled(CONV.inputs())
+        return next(copy.copy(counter)) - next(before)
+
+    compiled = torch.compile(body.host, backend=lambda graph, inputs: next(counter) is None or graph)
+    assert graphs(compiled) == 2
+    do(body, Op.GERMINATE, "branch", blueprint=blueprint)
+    assert graphs(compiled) == 2 + spatial
+    do(body, Op.PRUNE, "branch", alpha_speed=AlphaSpeed.INSTANT)
+    assert graphs(compiled) == 0
+    while body.slot("branch").state.stage is not Stage.DORMANT:
+        body.tick()
+    do(body, Op.GERMINATE, "branch", blueprint=blueprint)
+    assert graphs(compiled) == 0
+
+
+def test_copies_of_a_place_that_was_compiled_by_itself_run_their_own_code():
+    body, _ = grown(Stage.HOLDING)
+    body.eval().host.block1.compile(backend="eager")
+    before = body(CONV.inputs())
+    twin = copy.deepcopy(body.host)
+    plain = body.harvest()
+    nn.init.zeros_(twin.block1[0].weight)
+    assert torch.equal(body(CONV.inputs()), before)
+    assert not torch.equal(twin(CONV.inputs()), before)
+    with body.only(()):
+        assert torch.equal(plain(CONV.inputs()), body(CONV.inputs()))
+
+
+def test_harvesting_is_proved_on_what_was_written_not_on_what_was_compiled():
+    body, _ = grown(Stage.HOLDING)
+    body.host.compile(backend=lambda graph, inputs: lambda *args: [each + 1e-3 for each in graph(*args)])
+    with torch.no_grad():
+        rounded = body.eval()(CONV.inputs())
+    plain = body.harvest().eval()
+    with body.only(()), torch.no_grad():
+        assert not torch.equal(plain(CONV.inputs()), rounded)
+
+
+@pytest.mark.parametrize("style", Style, ids=lambda style: style.name)
+@pytest.mark.parametrize("case", CASES[:2], ids=lambda case: case.name)
+def test_seeds_leave_the_precision_of_features_alone_under_autocast(case, style):
+    slot = case.at[0]
+    for dtype, blueprint in itertools.product((torch.bfloat16, torch.float16), case.body().slot(slot).site.blueprints):
+        body, seen = case.body(), []
+        body.host[1].register_forward_pre_hook(lambda part, args, seen=seen: seen.append(args[0]))
+        with torch.autocast("cpu", dtype=dtype):
+            body(case.inputs())
+            do(body, Op.GERMINATE, slot, blueprint=blueprint, style=style)
+            loss_of(case)(body(case.inputs())).backward()
+        before, after = seen
+        assert before.dtype == after.dtype == dtype
+        assert torch.equal(before, after)
+        assert all(parameter.grad.dtype == torch.float32 for parameter in body.slot(slot).seed_parameters)
+
+
+def test_a_distributed_model_is_refused():
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(AlreadyDistributed, match=r"graft `model\.module`, and wrap it after that"):
+            esper.graft(DistributedDataParallel(CONV.host()), at=["module.block1"], example=CONV.inputs())
+    finally:
+        distributed.destroy_process_group()
 
 
 def _other(body):

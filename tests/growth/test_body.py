@@ -205,6 +205,41 @@ def test_a_single_bad_batch_shows_as_an_anomaly_and_blocks_the_gate():
     do(body, Op.FOSSILIZE, "block1")
 
 
+def test_batches_whose_step_a_gradient_scaler_skips_are_no_anomaly():
+    body = CONV.body()
+    optimizer = optimiser_of(body)
+    grow(CONV, body, optimizer, "block1", Stage.TRAINING)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+    skipped, batches = 0, 10
+    for _ in range(batches):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = loss_of(CONV)(body.train()(CONV.inputs()))
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        body.record_gradients()
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        skipped += scaler.get_scale() < before
+    assert 0 < skipped < batches
+    body.tick()
+    snapshot = body.snapshots()[1]
+    assert snapshot.anomalies == ()
+    assert 0 < snapshot.gradient_norm < 10
+
+
+def test_a_batch_that_spoils_all_that_follow_is_an_anomaly():
+    body = CONV.body()
+    grow(CONV, body, optimiser_of(body), "block1", Stage.TRAINING)
+    for scale in (1.0, math.nan, math.nan):
+        gradients(CONV, body)
+        body.slot("block1").seed_parameters[0].grad.mul_(scale)
+        body.record_gradients()
+    body.tick()
+    assert body.snapshots()[1].anomalies == ("non-finite gradient",)
+
+
 def test_an_anomaly_reported_from_outside_blocks_the_gate():
     body = CONV.body()
     optimizer = optimiser_of(body)

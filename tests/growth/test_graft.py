@@ -208,10 +208,58 @@ def test_blueprints_that_leave_a_slot_without_any_are_refused_by_its_name():
             esper.graft(TwoKinds(), at=["image", "flat"], example=example, blueprints=names)
 
 
-def test_what_puts_out_a_tuple_is_told_where_to_go():
-    host = nn.Sequential(nn.LSTM(4, 4, batch_first=True))
-    with pytest.raises(NotFeatures, match="name a submodule behind or inside it"):
-        esper.graft(host, at=["0"], example=torch.zeros(2, 3, 4))
+class Signal(nn.Module):
+    """A series through a convolution, a recurrent network and attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(3, 6, 3, padding=1)
+        self.lstm = nn.LSTM(6, 8, batch_first=True)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.norm = nn.LayerNorm(8)
+        self.heads = nn.ModuleList([nn.Linear(8, 4)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, _ = self.lstm(self.conv(x).transpose(1, 2))
+        h = self.norm(h + self.attention(h, h, h)[0])
+        return self.heads[-1](h.mean(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("conv", r"shape \(2, 6, 9\).* if the last axis, of 9, holds the channels.* if the middle one does, as behind"),
+        ("lstm", r"puts out a tuple, not a tensor; .* name one that puts out such: norm, heads\.0$"),
+        ("attention", r"puts out a tuple, not a tensor; .* name one that puts out such: norm, heads\.0$"),
+    ],
+)
+def test_a_place_without_features_is_told_what_would_do(name, message):
+    model, example = Signal(), torch.randn(2, 3, 9)
+    before = parts(model)
+    with pytest.raises(NotFeatures, match=message):
+        esper.graft(model, at=[name], example=example)
+    assert parts(model) == before
+    assert esper.graft(model, at=["norm", "heads.0"], example=example, topology="dense").execution_order
+
+
+def test_a_projection_whose_weights_attention_reads_does_not_run():
+    with pytest.raises(UnknownModule, match=r"'attention\.out_proj' does not run .* or others only read its weights"):
+        esper.graft(Signal(), at=["attention.out_proj"], example=torch.randn(2, 3, 9))
+
+
+def test_where_nothing_puts_out_features_the_message_says_so():
+    with pytest.raises(NotFeatures, match="name one that puts out such: there is none"):
+        esper.graft(nn.Sequential(nn.LSTM(4, 4, batch_first=True)), at=["0"], example=torch.zeros(2, 3, 4))
+
+
+def test_nested_tensors_are_no_features():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    padding = torch.tensor([[False, False, True], [False, True, True]])
+    example = {"src": torch.randn(2, 3, 8), "src_key_padding_mask": padding}
+    with pytest.raises(NotFeatures, match=r"nested tensor .* with enable_nested_tensor=False"):
+        esper.graft(nn.TransformerEncoder(layer, 1), at=["layers.0"], example=example, topology="dense")
+    host = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+    assert esper.graft(host, at=["layers.0"], example=example, topology="dense").blended() == frozenset()
 
 
 def test_a_first_layer_that_works_in_place_leaves_the_callers_data_alone():

@@ -32,7 +32,8 @@ class Attached(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> "Attached":
         twin = self.__new__(type(self))
         memo[id(self)] = twin
-        twin.__dict__ = copy.deepcopy(self.__dict__, memo)
+        # By its state, as any module is copied: that leaves out code that was compiled for the original.
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))  # type: ignore[no-untyped-call]
         return twin
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:

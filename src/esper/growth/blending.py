@@ -16,8 +16,8 @@ class FeatureGate(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, h: Tensor) -> Tensor:
-        weight = self.weight.to(h.dtype)  # lower precision changes features, not weights
-        scores = torch.tensordot(h, weight, dims=([self.channel_axis], [0])) + self.bias
+        weight, bias = self.weight.to(h.dtype), self.bias.to(h.dtype)  # lower precision changes features, not weights
+        scores = torch.tensordot(h, weight, dims=([self.channel_axis], [0])) + bias
         return torch.sigmoid(scores).unsqueeze(self.channel_axis)
 
 
@@ -33,8 +33,8 @@ class Seed(nn.Module):
         self.gate = gate
 
     def forward(self, h: Tensor, alpha: float | Tensor) -> Tensor:
-        """The blended features; alpha is above 0."""
-        d: Tensor = self.delta(h)
+        """The blended features, in the precision of `h`; alpha is above 0."""
+        d: Tensor = self.delta(h).to(h.dtype)  # autocast runs some operations, such as norms, in full precision
         if self.operator is Operator.MULTIPLY:
             return h * (1.0 + alpha * torch.tanh(d))
         if self.gate is not None:

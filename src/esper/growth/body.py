@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from esper.contracts import (
 from esper.growth import coalitions, gates, harvest
 from esper.growth.accounting import Cost, Costs, costs_of, count_layers
 from esper.growth.attachment import detach
+from esper.growth.averages import Average
 from esper.growth.checkpoint import check_fits
 from esper.growth.coalitions import Coalition
 from esper.growth.first_order import MEASURED_AFTER, SETTLING_EPOCHS
@@ -85,6 +87,7 @@ class Body(nn.Module):
         self._membership: Membership | None = None
         self._changed: int | None = None
         """The epoch in which a seed last came or went."""
+        self._averages: list[Average] = []
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.host(*args, **kwargs)
@@ -164,6 +167,8 @@ class Body(nn.Module):
             self._changed = self.epoch
         if self._membership is not None and slot.seed is not seed:
             self._membership.sync()
+        for average in self._averages:
+            average.follow(slot)
         if state.stage is not before.stage:
             self.sink.write(StageChanged(self.epoch, slot.id, before.stage, state.stage, reasons))
         if state.schedule.target != before.schedule.target and state.plan is not None:
@@ -180,8 +185,18 @@ class Body(nn.Module):
         """
         self._membership = Membership(optimizer, list(self._slots.values()), **seed_options)
 
+    def average_with(self, averaged: nn.Module) -> None:
+        """Let seeds join an average of the model when they germinate and leave it when removed.
+
+        `averaged` is an `AveragedModel`, or anything else that holds a copy of the model.
+        """
+        self._averages.append(Average(averaged, self.slots))
+
     def record_gradients(self) -> None:
-        """Note the seeds' gradient norms; call it between `backward()` and the optimiser's step."""
+        """Note the seeds' gradient norms; call it before the optimiser's step, after a gradient scaler's `unscale_`.
+
+        A gradient that was not finite, but did no harm because its step was skipped, is left out.
+        """
         for slot in self._slots.values():
             slot.record_gradients()
 
@@ -230,9 +245,18 @@ class Body(nn.Module):
         return harvest.fossils_of(self._slots.values())
 
     def ungraft(self) -> nn.Module:
-        """The host as it was grafted: the same object without slots, with the weights that it has now."""
+        """The host as it was grafted: the same object without slots, with the weights that it has now.
+
+        All seeds, fossils too, are gone from it, from its optimiser and from its averages, and the body has no slots.
+        """
         for slot in self.slots:
+            slot.become(SlotState(), self._generator)
             detach(self.host.get_submodule(slot.id))
+        if self._membership is not None:
+            self._membership.sync()
+        for average in self._averages:
+            average.ungraft()
+        self.slots, self.execution_order, self._slots = (), (), {}
         return self.host
 
     def harvest(self) -> nn.Module:
@@ -265,6 +289,8 @@ class Body(nn.Module):
         result = super().load_state_dict(state_dict, strict, assign)
         if self._membership is not None:
             self._membership.sync()
+        for average, slot in product(self._averages, self.slots):
+            average.follow(slot)
         return result
 
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from esper.contracts import EsperError, NullSink, Sink, SlotId, Topology, nearest
 from esper.growth.accounting import Cost, count_flops, count_parameters
 from esper.growth.attachment import Attached, attach, detach
 from esper.growth.blueprints import blueprints_for, find_blueprint
 from esper.growth.body import Body
+from esper.growth.features import BY_RANK, NotFeatures, check_features
 from esper.growth.gates import Thresholds
 from esper.growth.proof import EVALUATION, Calls, Example, arguments_of, calls, first_difference, outputs, run
 from esper.growth.reach import reaches
@@ -29,16 +30,16 @@ class SharedModule(EsperError):
     """The submodule has several names or runs several times, so "behind it" is not one place."""
 
 
-class NotFeatures(EsperError):
-    """The submodule does not put out one feature tensor."""
-
-
 class AlreadyGrafted(EsperError):
     """The host has slots already."""
 
 
 class AlreadyCompiled(EsperError):
     """The host was compiled before it had slots."""
+
+
+class AlreadyDistributed(EsperError):
+    """The host was made ready for several processes before it had slots."""
 
 
 class PassedOver(EsperError):
@@ -76,7 +77,10 @@ def graft(
     """
     names = _checked_names(model, at)
     found = calls(model, names, example)
-    order, features = _checked_calls(found, names), {name: seen[0] for name, seen in found[EVALUATION].items()}
+    order = _checked_calls(found, names)
+    features = {name: seen[0] for name, seen in found[EVALUATION].items()}
+    for name in names:
+        check_features(model, name, features[name], example)
     wanted = None if topology is None else _topology(topology)
     sites = [_site(name, features[name], wanted, blueprints, order.index(name)) for name in names]
     seen = reaches(model, names, example)
@@ -93,6 +97,11 @@ def _checked_names(model: nn.Module, at: Sequence[SlotId]) -> list[SlotId]:
         raise UnknownModule(f"`at` is {at!r}; give a list of submodule names, such as ['layer1', 'layer2']")
     if hasattr(model, "_orig_mod"):
         raise AlreadyCompiled("the model is compiled and would not see its seeds; graft it first, then compile it")
+    if isinstance(model, DistributedDataParallel):
+        raise AlreadyDistributed(
+            "the model is wrapped in DistributedDataParallel, which would miss seeds; graft `model.module`, and wrap "
+            "it after that and after every birth and removal"
+        )
     modules = dict(model.named_modules(remove_duplicate=False))
     del modules[""]
     for name in at:
@@ -121,7 +130,10 @@ def _checked_calls(found: Calls, names: Sequence[SlotId]) -> tuple[SlotId, ...]:
     for name in names:
         times = {mode: len(seen.get(name, ())) for mode, seen in found.items()}
         if not any(times.values()):
-            raise UnknownModule(f"'{name}' does not run when the host is called on the example; name one that does")
+            raise UnknownModule(
+                f"'{name}' does not run when the host is called on the example, or others only read its weights; "
+                "name one that does"
+            )
         passed_over = next((mode for mode, count in times.items() if count == 0), None)
         if passed_over is not None:
             raise PassedOver(
@@ -155,29 +167,20 @@ def _topology(name: str) -> Topology:
     return Topology(name)
 
 
-_BY_RANK = {2: Topology.DENSE, 3: Topology.TRANSFORMER, 4: Topology.CNN}
-
-
-def _site(name: SlotId, output: Any, wanted: Topology | None, names: Narrowing, position: int) -> Site:
-    if not isinstance(output, Tensor):
-        raise NotFeatures(
-            f"'{name}' puts out a {type(output).__name__}, not a tensor; name a submodule behind or inside it that "
-            "puts out one, such as a norm or a projection"
-        )
+def _site(name: SlotId, output: Tensor, wanted: Topology | None, names: Narrowing, position: int) -> Site:
     shape = tuple(output.shape)
-    if not output.is_floating_point() or len(shape) not in _BY_RANK or 0 in shape:
-        raise NotFeatures(
-            f"'{name}' puts out {output.dtype} of shape {shape}; features are floating-point tensors of "
-            "shape (batch, channels), (batch, tokens, channels) or (batch, channels, height, width)"
-        )
-    topology = wanted or _BY_RANK[len(shape)]
+    topology = wanted or BY_RANK[len(shape)]
     if (topology is Topology.CNN) != (len(shape) == 4):
-        raise NotFeatures(f"'{name}' puts out shape {shape}, which does not suit topology '{topology}'")
+        raise NotFeatures(
+            f"'{name}' puts out shape {shape}, which does not suit topology '{topology}'; features of 4 axes are "
+            "'cnn', those of 2 or 3 are not"
+        )
     known = tuple(blueprint.name for blueprint in blueprints_for(topology))
     if not known:
         raise NotFeatures(
-            f"'{name}' has {topology} features, for which no blueprint is registered; register one with "
-            "@blueprint, or pass topology='dense' to treat the last axis as channels"
+            f"'{name}' puts out shape {shape}, and no blueprint is registered for {topology} features; if the last "
+            f"axis, of {shape[-1]}, holds the channels, pass topology='dense'; if the middle one does, as behind a "
+            "Conv1d, name another submodule, which has them last"
         )
     return Site(name, topology, shape[topology.channel_axis], position, shape[1:], _offered(name, topology, names))
 

@@ -1,7 +1,7 @@
 """Proofs on an example: which submodules are called, and what a network puts out, in every mode that it is run in."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -71,12 +71,18 @@ def run(model: nn.Module, example: Example, mode: ForwardMode) -> list[Tensor]:
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     device = next((each.device.type for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)), "cpu")
     full = torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
-    with in_mode(model, mode), full:
+    with in_mode(model, mode), full, _uncompiled(model):
         try:
             output = torch.func.functional_call(model, buffers, args, kwargs)
         except ValueError as error:
             raise BadExample(f"the example cannot be run in {mode} ({error}); give at least 2 samples") from error
     return [each.detach() for each in pytree.tree_leaves(output) if isinstance(each, Tensor)]
+
+
+def _uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
+    """While this lasts, parts that were compiled in place run as they were written, since compilation rounds anew."""
+    compiled = any(part._compiled_call_impl is not None for part in model.modules())
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()  # not always: it takes a second
 
 
 def outputs(model: nn.Module, example: Example) -> Outputs:

@@ -39,16 +39,17 @@ class Slot(nn.Module):
     `Body` judges operations, computes the state that follows and hands it to `become`.
     """
 
+    seed: Seed | None
     _alpha: Tensor
 
     def __init__(self, site: Site, like: Tensor) -> None:
         super().__init__()
         self.site = site
-        self.seed: Seed | None = None
+        self.register_module("seed", None)  # so that to `torch.compile` an emptied slot is one that was always empty
         self.muted = False
         self.bypassed = False
-        self._gradient_norms: Tensor | None = None
-        self._gradient_batches = 0
+        self._last_norm: Tensor | None = None
+        self._finite_norms: Tensor | None = None
         self._anomalies: list[str] = []
         self.meter = GainMeter([find_blueprint(name, site.topology) for name in site.blueprints], site.channels)
         self.gains: tuple[Gain, ...] = ()
@@ -143,6 +144,14 @@ class Slot(nn.Module):
             self.meter.armed, self.gains = False, ()
         self.state = state
 
+    def mirror(self, other: "Slot") -> None:
+        """Take on the state of the slot that this is a copy of. A seed keeps its weights here, a new one is copied."""
+        plan, before = other.state.plan, self.state.plan
+        self.become(other.state, torch.Generator())
+        newborn = plan is not None and (before is None or before.blueprint != plan.blueprint)
+        if newborn and self.seed is not None and other.seed is not None:
+            self.seed.load_state_dict(other.seed.state_dict())
+
     def _seed_for(self, plan: Plan | None, generator: torch.Generator) -> Seed | None:
         """The present seed as far as it fits `plan`; what is missing is built from the generator's next number."""
         if plan is None:
@@ -178,23 +187,34 @@ class Slot(nn.Module):
 
     def record_gradient_norm(self, norm: Tensor) -> None:
         """The same, by whoever has computed it already."""
-        self._gradient_norms = norm if self._gradient_norms is None else self._gradient_norms + norm
-        self._gradient_batches += 1
+        self._last_norm = norm = norm.float()
+        finite = norm.isfinite()
+        sum_and_number = torch.stack([norm.where(finite, 0.0), finite.float()])
+        self._finite_norms = sum_and_number if self._finite_norms is None else self._finite_norms + sum_and_number
 
     def record_anomaly(self, what: str) -> None:
         self._anomalies.append(what)
 
     def publish_epoch(self) -> None:
         """Move what this epoch's batches measured into the state."""
-        norm: float | None = None
-        if self._gradient_norms is not None:
-            norm = float(self._gradient_norms) / self._gradient_batches
-            if not math.isfinite(norm):
-                self._anomalies.append("non-finite gradient")
+        norm = self._mean_norm()
+        if norm is not None and not math.isfinite(norm):
+            self._anomalies.append("non-finite gradient")
         if self.seed is not None:
             self.state = replace(self.state, gradient_norm=norm, anomalies=tuple(self._anomalies))
         self._forget_epoch()
         self.gains = self.meter.read(self._alpha) or self.gains
 
+    def _mean_norm(self) -> float | None:
+        """Of this epoch's finite gradients; the last one's if that is not finite.
+
+        What is not finite spoils every batch after it, unless its step was skipped, as gradient scalers do at times.
+        """
+        if self._last_norm is None or self._finite_norms is None:
+            return None
+        total, number = self._finite_norms.tolist()
+        last = float(self._last_norm)
+        return total / number if math.isfinite(last) else last
+
     def _forget_epoch(self) -> None:
-        self._gradient_norms, self._gradient_batches, self._anomalies = None, 0, []
+        self._last_norm, self._finite_norms, self._anomalies = None, None, []
