@@ -35,6 +35,13 @@ BAD = [
     ({"rent": float("nan")}, "rent_weight"),
     ({"timeout": 0.5}, "timeout = 0.5; give a number of seconds from 1 to 1,000,000"),
     ({"device": "abacus"}, "device 'abacus' cannot be used here"),
+    ({"task": ("family:smal",)}, "no family 'smal'; did you mean 'small'"),
+    ({"task": ("family:small-exam",)}, "'family:small-exam' is a family; say with --tasks 60 how many"),
+    ({"task": ("family:small-exam",), "tasks": -1}, "tasks is -1; give a number from 1 to 10,000"),
+    ({"task": ("family:small-exam", "spirals"), "tasks": 2}, "is reported otherwise than single tasks"),
+    ({"task": ("family:small-exam",), "tasks": 2, "policy": ("random",)}, "add 'none' to --policy"),
+    ({"tasks": 2}, "--tasks and --survey belong to families; add --task family:small-exam, or leave them out"),
+    ({"survey": ("some.parquet",)}, "--tasks and --survey belong to families"),
     ({"task": ("cifar10",), "data_dir": "/nowhere"}, "there is no directory /nowhere"),
 ]
 
@@ -67,3 +74,15 @@ def test_the_command_of_an_exam_holds_the_same_exam(config):
     program, command, *words = shlex.split(config.command())
     assert (program, command) == ("esper", "exam")
     assert replace(tyro.cli(ExamConfig, args=words), backend=config.backend) == config
+
+
+def test_single_tasks_are_examined_on_50_seeds_and_tasks_of_families_on_2():
+    assert len(ExamConfig().seed_range()) == 50
+    assert len(ExamConfig(task=("family:small-exam",), tasks=60).seed_range()) == 2
+    assert len(ExamConfig(task=("family:small-exam",), tasks=60, seeds=3).seed_range()) == 3
+
+
+def test_a_family_stands_for_its_first_tasks():
+    config = ExamConfig(task=("family:small-exam", "family:far-exam"), tasks=2)
+    assert config.stages()["family:far-exam"] == ("family:far-exam/0", "family:far-exam/1")
+    assert config.task_names() == (*config.stages()["family:small-exam"], *config.stages()["family:far-exam"])

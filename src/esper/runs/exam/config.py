@@ -22,6 +22,8 @@ SEARCH = "search:"
 LEARNED = "tamiyo-small"
 MOST_TASKS = 10_000
 """Of a family."""
+SEEDS, FAMILY_SEEDS = 50, 2
+"""Of every task, if nothing is said: many tasks need fewer seeds each."""
 
 
 class InvalidExam(EsperError):
@@ -37,13 +39,13 @@ class ExamConfig:
     tasks: int = 0
     """How many tasks of every family are played, from its first on."""
     survey: tuple[str, ...] = ()
-    """What 'esper survey' wrote about the families on the same seeds: shows what there was to win in them."""
+    """What 'esper survey' wrote about families, on the same seeds: shows what there was to win in them."""
     policy: tuple[str, ...] = ("none", "random", "heuristic", LEARNED, f"scratch:{LEARNED}", f"widened:{LEARNED}")
     """none, random, heuristic, schedule:FILE, a shipped controller, a run or a checkpoint; sampled:CONTROLLER draws its
     actions; search:K is the best schedule that K host trainings find; scratch:POLICY is that policy's final topology
     trained from scratch, widened:POLICY the host widened to its parameters."""
-    seeds: int = 50
-    """Episodes of every policy on every task; 2 are usual for families."""
+    seeds: int | None = None
+    """Episodes of every policy on every task; by default 50, and 2 on the tasks of families."""
     first_seed: int = 0
     """The first of them."""
     rent: float | None = None
@@ -72,15 +74,17 @@ class ExamConfig:
             for name in names:
                 if names.count(name) > 1:
                     raise InvalidExam(f"--{what} names '{name}' {names.count(name)} times; name it once")
-        if self.seeds < 1 or self.first_seed < 0 or self.first_seed + self.seeds > len(EXAM_SEEDS):
+        count = self._seed_count()
+        if count < 1 or self.first_seed < 0 or self.first_seed + count > len(EXAM_SEEDS):
             raise InvalidExam(
-                f"seeds {self.first_seed} to {self.first_seed + self.seeds - 1} are not held out from training; "
+                f"seeds {self.first_seed} to {self.first_seed + count - 1} are not held out from training; "
                 f"give --first-seed and --seeds within 0 to {EXAM_SEEDS[-1]}"
             )
         if not 1.0 <= self.timeout <= 1e6:
             raise InvalidExam(f"timeout = {self.timeout:g}; give a number of seconds from 1 to 1,000,000")
         Compute(device=self.device)
         self._check_families()
+        self.surveyed()
         for name in self.task_names():
             task = find_task(name)
             RewardConfig.at_rent(task.rent if self.rent is None else self.rent, task.classes)
@@ -89,7 +93,6 @@ class ExamConfig:
             self._check_policy(name)
         if self.reference and self.reference not in self.policy:
             raise InvalidExam(f"--reference '{self.reference}' sits no exam; {nearest(self.reference, self.policy)}")
-        self.surveyed()
 
     def _check_families(self) -> None:
         families = [name for name in self.task if is_family(name)]
@@ -140,12 +143,16 @@ class ExamConfig:
         return tuple(task for tasks in self.stages().values() for task in tasks)
 
     def surveyed(self) -> dict[str, TaskSurvey]:
-        """What the surveys say about every task; nothing without a survey."""
+        """What the surveys say about every task of the families that they are of."""
         return surveyed(self.survey, self.rents(), self.seed_range()) if self.survey else {}
 
     def seed_range(self) -> range:
         """The held-out seeds."""
-        return EXAM_SEEDS[self.first_seed : self.first_seed + self.seeds]
+        return EXAM_SEEDS[self.first_seed : self.first_seed + self._seed_count()]
+
+    def _seed_count(self) -> int:
+        usual = FAMILY_SEEDS if self.tasks else SEEDS
+        return usual if self.seeds is None else self.seeds
 
     def compared(self) -> str:
         """The policy that is compared with all others."""
@@ -167,7 +174,7 @@ class ExamConfig:
 
     def command(self) -> str:
         """The command that holds this exam."""
-        numbers = ["--seeds", self.seeds, "--first-seed", self.first_seed]
+        numbers = ["--seeds", self._seed_count(), "--first-seed", self.first_seed]
         numbers += [] if self.rent is None else ["--rent", self.rent]
         numbers += ["--tasks", self.tasks] if self.tasks else []
         surveys = ["--survey", *self.survey] if self.survey else []

@@ -24,7 +24,7 @@ RENT_BANDS = {0.03: "0 to 0.03", 0.1: "0.03 to 0.1", math.inf: "above 0.1"}
 """The highest rent of each band, and its name. Families draw rents log-uniformly from 0.01 to 0.3."""
 
 Surveyed = Mapping[str, TaskSurvey]
-"""What was surveyed of every task, on the seeds and at the rents of the exam; empty without a survey."""
+"""What was surveyed of the tasks, on the seeds and at the rents of the exam: of all tasks of a family, or of none."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def summarise_family(title: str, rows: Sequence[ExamRow], terms: Terms, surveyed
     for needed in (CONTROL, terms.reference):
         rows_of(rows, needed)
     grid, bootstrap = Grid(rows), terms.bootstrap
-    known = [surveyed[task] for task in grid.tasks] if surveyed else []
+    known = [surveyed[task] for task in grid.tasks if task in surveyed]
     winnings = Winnings.of(known, bootstrap) if known else None
     score, quality = (Gains(grid, read, bootstrap) for read in (lambda row: row.score, lambda row: row.quality))
     others = [policy for policy in grid.policies if policy != terms.reference]

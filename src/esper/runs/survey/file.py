@@ -74,9 +74,11 @@ def read_survey(path: Path) -> SurveyTable:
             records = [dict(zip(header, values, strict=True)) for values in found.fetchall()]
         rows = tuple(msgspec.convert({name: each[name] for name in COLUMNS}, SurveyRow) for each in records)
         courses = tuple(_course(each, fields) for each in records if each["host"] is not None)
-    except (duckdb.Error, msgspec.ValidationError, ValueError, TypeError) as error:
+        table = SurveyTable(fields, rows, courses)
+        _ = table.tasks  # rows that make no tasks are refused here, not where they are used
+    except (duckdb.Error, msgspec.ValidationError, ValueError, TypeError, KeyError, ArithmeticError) as error:
         raise BadSurvey(f"{path} cannot be read as a survey ({error}); give what 'esper survey' wrote") from error
-    return SurveyTable(fields, rows, courses)
+    return table
 
 
 def _fields(path: Path, meta: Any) -> ObservationFields:
