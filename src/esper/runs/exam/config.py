@@ -41,9 +41,9 @@ class ExamConfig:
     survey: tuple[str, ...] = ()
     """What 'esper survey' wrote about families, on the same seeds: shows what there was to win in them."""
     policy: tuple[str, ...] = ("none", "random", "heuristic", LEARNED, f"scratch:{LEARNED}", f"widened:{LEARNED}")
-    """none, random, heuristic, schedule:FILE, a shipped controller, a run or a checkpoint; sampled:CONTROLLER draws its
-    actions; search:K is the best schedule that K host trainings find; scratch:POLICY is that policy's final topology
-    trained from scratch, widened:POLICY the host widened to its parameters."""
+    """none, random, heuristic, constant:SLOT:BLUEPRINT, schedule:FILE, a shipped controller, a run or a checkpoint;
+    sampled:CONTROLLER draws its actions; search:K is the best schedule that K host trainings find; scratch:POLICY is
+    that policy's final topology trained from scratch, widened:POLICY the host widened to its parameters."""
     seeds: int | None = None
     """Episodes of every policy on every task; by default 50, and 2 on the tasks of families."""
     first_seed: int = 0

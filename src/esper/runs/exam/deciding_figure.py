@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SEARCH_COLOUR, ORACLE_COLOUR = "#3d3d3d", "#6f6f6f"
 WIDTH, LEAST_HEIGHT, LEVEL_HEIGHT = 9.0, 5.0, 0.27
 FONT = 11.5
+STYLES = ("solid", "dashdot", "dotted")
+"""When all colours are taken, they begin again in the next style."""
 INK = 0.72
 """How bright a name is beside its line."""
 LEADING = 1.4
@@ -88,11 +90,11 @@ class GainFigure:
         yield Level(CONTROL, 0.0, CONTROL_LOOK[0])
         yield Level("random search", 100 * self.prize.search[-1].value, SEARCH_COLOUR, style="none")
         yield _level("oracle", self.prize.oracle, ORACLE_COLOUR, style=(0, (5, 3)))
-        colours = cycle(OTHERS)
+        looks = product(STYLES, OTHERS)
         for each in self._policies():
             is_reference = each.policy == self.reference
-            colour = REFERENCE_LOOK[0] if is_reference else next(colours)
-            yield _level(each.policy, each.score, colour, is_strong=is_reference)
+            style, colour = ("solid", REFERENCE_LOOK[0]) if is_reference else next(looks, (STYLES[-1], OTHERS[-1]))
+            yield _level(each.policy, each.score, colour, style=style, is_strong=is_reference)
 
     def _draw_search(self, axes: "Axes") -> None:
         counts = range(1, MOST_TRAININGS + 1)
@@ -145,7 +147,8 @@ def _scale(axes: "Axes", right: float) -> None:
     axes.text(
         math.sqrt(MOST_TRAININGS * right), -0.02, "95 %\nintervals", transform=axes.get_xaxis_transform(), **below
     )
-    axes.set_xlabel("trainings spent on the task (log scale)")
+    middle = math.log(MOST_TRAININGS) / math.log(right) / 2
+    axes.set_xlabel("trainings spent on the task (log scale)", x=middle)
     axes.set_ylabel("score points above no growth")
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)

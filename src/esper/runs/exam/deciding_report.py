@@ -73,8 +73,8 @@ def _lead(family: FamilySummary) -> str:
     )
     if family.prize:
         return f"{lead}, and in the survey {100 * family.prize.host_quality:.1f} %."
-    name = family.title.removeprefix(FAMILY)
+    size = f"--tasks {family.tasks} --seeds {max(2, len(seeds))}"
     return (
         f"{lead}. No survey of this family was given, so there is no figure, and nothing is told of what there was to "
-        f"win: 'esper survey {name} --tasks {family.tasks} --seeds {max(2, len(seeds))}' makes one, --survey takes it."
+        f"win: 'esper survey --family {family.title.removeprefix(FAMILY)} {size}' makes one, --survey takes it."
     )

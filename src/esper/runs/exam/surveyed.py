@@ -33,7 +33,8 @@ def _read(file: str, families: Sequence[str]) -> dict[str, TaskSurvey]:
     found = {task.task: task for task in read_survey(Path(file)).tasks}
     if not set(families).intersection(_families(found)):
         raise UnfitSurvey(
-            f"--survey {file} is of {_and(_families(found))}, and the exam is on {_and(families)}; give a survey of that"
+            f"--survey {file} is of {_and(_families(found))}, and the exam is on {_and(families)}; "
+            "give a survey of that, or leave it out"
         )
     return found
 
@@ -42,7 +43,7 @@ def _too_short(name: str, tasks: Sequence[str], seeds: int) -> UnfitSurvey:
     """Without the first one of the family's tasks that is missing."""
     return UnfitSurvey(
         f"--survey has no task '{name}'; give --tasks {tasks.index(name)}, or make a survey of more: "
-        f"esper survey {_family(name).removeprefix(FAMILY)} --tasks {len(tasks)} --seeds {seeds}"
+        f"esper survey --family {_family(name).removeprefix(FAMILY)} --tasks {len(tasks)} --seeds {seeds}"
     )
 
 
