@@ -14,6 +14,7 @@ COMMANDS = {
     "play": ("esper.cli.play:play", "play one episode and tell what happens, epoch by epoch"),
     "exam": ("esper.cli.exam:exam", "compare policies on held-out seeds, with intervals"),
     "survey": ("esper.cli.survey:survey", "train every single seed on many tasks: what there is to win"),
+    "fit": ("esper.cli.fit:fit", "make a ranker from a survey: the bar for learned controllers"),
     "runs": ("esper.cli.runs:runs", "list runs with state, progress, best and age"),
     "show": ("esper.cli.runs:show", "show one run: state, settings, last rounds and evaluations"),
     "compare": ("esper.cli.runs:compare", "show runs side by side: return, quality, growth, cost, settings"),

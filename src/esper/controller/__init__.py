@@ -1,11 +1,22 @@
 """The brain: the network over slots and blueprints, and the policies that play in the environment."""
 
-from esper.controller.constant import BadConstant, Constant
+from esper.controller.constant import BEST_BY_RENT, BadConstant, Constant, ConstantByRent
 from esper.controller.controls import NoGrowth, RandomLegal
 from esper.controller.features import MissingFeature
+from esper.controller.gain_networks import (
+    GROUPS,
+    INPUTS,
+    BadRanker,
+    GainNetworks,
+    inputs_of,
+    load_gain_networks,
+    measured,
+    networks_to_bytes,
+)
 from esper.controller.heuristic import Heuristic, HeuristicConfig, HeuristicState, InvalidHeuristic
 from esper.controller.learned import Learned, load_network, tensors
 from esper.controller.network import ControllerNetwork, InvalidNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision, Policy, decision_for, legal_ops
+from esper.controller.ranker import Ranker
 from esper.controller.schedule import BadSchedule, Schedule, ScheduledSeed, load_schedule, random_schedule
-from esper.controller.shipped import SHIPPED, DamagedController, shipped_file
+from esper.controller.shipped import RANKER, SHIPPED, DamagedController, shipped_file

@@ -1,5 +1,6 @@
-"""One-line controllers: always the same seed in the same place."""
+"""One-line controllers: always the same seed in the same place, or one for every band of rents."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,13 +8,15 @@ import numpy as np
 
 from esper.contracts import ActionCodec, EsperError, ObservationFields
 from esper.controller.planting import Planted, Planting
-from esper.controller.policy import Arrays
+from esper.controller.policy import Arrays, rent_in
 
 Place = Literal["first", "middle", "last"]
 PLACES: tuple[Place, ...] = ("first", "middle", "last")
 LARGEST = "largest"
 """Instead of a blueprint's name: the one with the most parameters."""
 PREFIX = "constant:"
+BEST_BY_RENT: dict[float, str] = {0.03: "first:conv_heavy", 0.1: "first:depthwise", math.inf: "first:depthwise"}
+"""The highest rent of each band, and the constant that gains most there on the survey of `small`."""
 
 
 class BadConstant(EsperError):
@@ -62,6 +65,18 @@ class Constant(Planting):
         largest = int(np.argmax(np.where(fits, costs, -1.0)))
         seed = largest if self.blueprint == LARGEST else _index(codec.blueprints, self.blueprint)
         return () if seed is None or not fits[seed] else ((codec.slots[at], codec.blueprints[seed]),)
+
+
+@dataclass(frozen=True)
+class ConstantByRent(Planting):
+    """`constant`: the best one for the rent, by what was surveyed of the tasks that controllers train on."""
+
+    fields: ObservationFields
+    name: str = "constant"
+
+    def decide(self, observation: Arrays, codec: ActionCodec, epoch: int) -> Planted | None:
+        best = next(each for most, each in BEST_BY_RENT.items() if rent_in(observation, self.fields) <= most)
+        return Constant.from_name(f"{PREFIX}{best}", self.fields).decide(observation, codec, epoch)
 
 
 def _index(names: tuple[str, ...], name: str) -> int | None:

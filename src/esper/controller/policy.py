@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from esper.contracts import HEADS_OF, Action, ActionCodec, Choices, Head
+from esper.contracts import HEADS_OF, Action, ActionCodec, Choices, Head, ObservationFields
+from esper.controller.features import places
 from esper.rl import Acted
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -39,6 +40,12 @@ class Policy(Protocol):
 def legal_ops(observation: Arrays) -> NDArray[np.bool_]:
     """Which op is legal in which slot, (ops, slots)."""
     return np.asarray(observation["mask_op_slot"], dtype=bool)
+
+
+def rent_in(observation: Arrays, fields: ObservationFields) -> float:
+    """The quality that a factor e of size must bring; 0 if nobody says."""
+    at = places(fields.host, ["rent"])["rent"]
+    return float(10.0 ** observation["host"][at]) if observation["host_valid"][at] else 0.0
 
 
 def decision_for(action: Action, codec: ActionCodec) -> Decision:

@@ -1,4 +1,4 @@
-"""Controllers that come with this package, each checked against its known sum before it is used."""
+"""Policies with weights that come with this package, each checked against its known sum before it is used."""
 
 import hashlib
 from importlib import resources
@@ -6,10 +6,12 @@ from pathlib import Path
 
 from esper.contracts import EsperError
 
+RANKER = "ranker"
 SHIPPED: dict[str, str] = {
     "tamiyo-small": "a54f89e848a8231b325237787cc1c45ebb6fa3fc612b9a89c0077e62603e8874",
 }
 """The SHA-256 of each controller's file, by name."""
+RANKER_SUM = "7a215a66b1d2dab8a205014c79fa20f1f1fa73be0acd5d19aa1b88c50728b623"
 
 
 class DamagedController(EsperError):
@@ -17,12 +19,13 @@ class DamagedController(EsperError):
 
 
 def shipped_file(name: str) -> Path:
-    """Where the controller of that name lies."""
-    path = Path(str(resources.files("esper.controller") / "weights" / f"{name}.pt"))
+    """Where the controller of that name lies, or the ranker."""
+    file, known = (f"{name}.safetensors", RANKER_SUM) if name == RANKER else (f"{name}.pt", SHIPPED[name])
+    path = Path(str(resources.files("esper.controller") / "weights" / file))
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise DamagedController(f"{path} cannot be read ({error.strerror}); install this package again") from None
-    if found != SHIPPED[name]:
-        raise DamagedController(f"{path} has the SHA-256 {found}, not {SHIPPED[name]}; install this package again")
+    if found != known:
+        raise DamagedController(f"{path} has the SHA-256 {found}, not {known}; install this package again")
     return path

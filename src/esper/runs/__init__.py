@@ -11,6 +11,7 @@ from esper.runs.directory import (
     SystemRefused,
     Unwritable,
     find_runs,
+    write_whole,
 )
 from esper.runs.narrator import narrate_episode
 from esper.runs.player import Game, Job, Played, Player, Purpose

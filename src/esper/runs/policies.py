@@ -6,13 +6,17 @@ from pathlib import Path
 
 from esper.contracts import EsperError, nearest
 from esper.controller import (
+    RANKER,
     SHIPPED,
     Constant,
+    ConstantByRent,
     Heuristic,
     Learned,
     NoGrowth,
     Policy,
     RandomLegal,
+    Ranker,
+    load_gain_networks,
     load_network,
     load_schedule,
     shipped_file,
@@ -23,10 +27,11 @@ CONTROLS: dict[str, Callable[[], Policy]] = {
     "none": NoGrowth,
     "random": RandomLegal,
     "heuristic": partial(Heuristic, FIELDS),
+    "constant": partial(ConstantByRent, FIELDS),
 }
 """Policies that are not learned."""
 
-SCHEDULE, SAMPLED, CONSTANT = "schedule:", "sampled:", "constant:"
+SCHEDULE, SAMPLED, CONSTANT, OWN_RANKER = "schedule:", "sampled:", "constant:", "ranker:"
 
 
 class UnknownPolicy(EsperError):
@@ -34,8 +39,8 @@ class UnknownPolicy(EsperError):
 
 
 def find_policy(spec: str) -> Policy:
-    """A control by name, `constant:SLOT:BLUEPRINT`, `schedule:FILE`, or a controller: a shipped one, that of a run
-    directory, a checkpoint file.
+    """A control by name, `constant:SLOT:BLUEPRINT`, `schedule:FILE`, `ranker`, `ranker:FILE`, or a controller: a
+    shipped one, that of a run directory, a checkpoint file.
 
     Controllers play their likeliest course; `sampled:CONTROLLER` draws every choice anew.
     """
@@ -47,9 +52,11 @@ def find_policy(spec: str) -> Policy:
     if file is None:
         known = [
             *CONTROLS,
+            RANKER,
             *SHIPPED,
             "constant:SLOT:BLUEPRINT",
             "schedule:FILE",
+            "ranker:FILE",
             "the directory of a run",
             "CHECKPOINT.pt",
             "sampled:CONTROLLER",
@@ -57,6 +64,8 @@ def find_policy(spec: str) -> Policy:
         raise UnknownPolicy(f"no policy '{spec}'; {nearest(spec, known)}")
     if spec.startswith(SCHEDULE):
         return load_schedule(file)
+    if spec == RANKER or spec.startswith(OWN_RANKER):
+        return Ranker(load_gain_networks(file), FIELDS, spec)
     return Learned(load_network(file, FIELDS), greedy=not spec.startswith(SAMPLED), name=spec)
 
 
@@ -64,8 +73,10 @@ def file_of(spec: str) -> Path | None:
     """The file that a policy is read from; None if it is not read from one."""
     if spec.startswith(SCHEDULE):
         return Path(spec.removeprefix(SCHEDULE))
+    if spec.startswith(OWN_RANKER):
+        return Path(spec.removeprefix(OWN_RANKER))
     name = spec.removeprefix(SAMPLED)
-    if name in SHIPPED:
+    if name in SHIPPED or spec == RANKER:
         return shipped_file(name)
     path = Path(name)
     if path.is_dir():

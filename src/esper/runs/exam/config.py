@@ -14,7 +14,7 @@ from esper.runs.exam.static import widened
 from esper.runs.exam.summary import CONTROL, Terms
 from esper.runs.exam.surveyed import surveyed
 from esper.runs.player import Game
-from esper.runs.policies import SCHEDULE, file_of, find_policy
+from esper.runs.policies import file_of, find_policy
 from esper.runs.seeds import EXAM_SEEDS
 from esper.runs.survey import TaskSurvey
 
@@ -41,9 +41,10 @@ class ExamConfig:
     survey: tuple[str, ...] = ()
     """What 'esper survey' wrote about families, on the same seeds: shows what there was to win in them."""
     policy: tuple[str, ...] = ("none", "random", "heuristic", LEARNED, f"scratch:{LEARNED}", f"widened:{LEARNED}")
-    """none, random, heuristic, constant:SLOT:BLUEPRINT, schedule:FILE, a shipped controller, a run or a checkpoint;
-    sampled:CONTROLLER draws its actions; search:K is the best schedule that K host trainings find; scratch:POLICY is
-    that policy's final topology trained from scratch, widened:POLICY the host widened to its parameters."""
+    """none, random, heuristic, constant, constant:SLOT:BLUEPRINT, schedule:FILE, ranker, ranker:FILE, or a controller:
+    a shipped one, a run or a checkpoint; sampled:CONTROLLER draws its actions; search:K is the best schedule that K
+    host trainings find; scratch:POLICY is that policy's final topology trained from scratch, widened:POLICY the host
+    widened to its parameters."""
     seeds: int | None = None
     """Episodes of every policy on every task; by default 50, and 2 on the tasks of families."""
     first_seed: int = 0
@@ -183,7 +184,8 @@ class ExamConfig:
 
 
 def _is_controller(name: str) -> bool:
-    return not name.startswith((SCHEDULE, SEARCH)) and control_of(name)[0] is None and file_of(name) is not None
+    file = None if name.startswith(SEARCH) or control_of(name)[0] else file_of(name)
+    return file is not None and file.suffix == ".pt"
 
 
 def control_of(name: str) -> tuple[Control | None, str]:
