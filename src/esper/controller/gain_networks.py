@@ -119,7 +119,8 @@ class GainNetworks(nn.Module):
     def predict(self, inputs: Table) -> Table:
         """The gains in quality that the members predict on average, for inputs (..., inputs)."""
         rows = self.scaled(torch.from_numpy(inputs.reshape(-1, len(self.names))).float())
-        return self(rows).mean(dim=0).double().numpy().reshape(inputs.shape[:-1])
+        predicted: Table = self(rows).mean(dim=0).double().numpy()
+        return predicted.reshape(inputs.shape[:-1])
 
 
 def networks_to_bytes(networks: GainNetworks) -> bytes:

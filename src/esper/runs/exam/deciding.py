@@ -1,6 +1,5 @@
 """What an exam of deciding found: every policy over all tasks of a family, beside what there was to win in them."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -16,13 +15,10 @@ from esper.runs.exam.rows_file import check_rows
 from esper.runs.exam.statistics import Bootstrap, Estimate, Numbers, UnmatchedPairs, rows_of, share_above_zero
 from esper.runs.exam.summary import CONTROL, Comparison, Terms
 from esper.runs.exam.winnings import Winnings, oracle_gains
-from esper.runs.survey import TaskSurvey
+from esper.runs.survey import TaskSurvey, rent_band
 
 TRAITS = ("host", "kernel", "data", "optimizer")
 """By which tasks are grouped, and by rent."""
-RENT_BANDS = {0.03: "0 to 0.03", 0.1: "0.03 to 0.1", math.inf: "above 0.1"}
-"""The highest rent of each band, and its name. Families draw rents log-uniformly from 0.01 to 0.3."""
-
 Surveyed = Mapping[str, TaskSurvey]
 """What was surveyed of the tasks, on the seeds and at the rents of the exam: of all tasks of a family, or of none."""
 
@@ -132,8 +128,7 @@ def kinds_of(task: str, rent: float) -> dict[str, str]:
     '0.03 to 0.1'
     """
     traits = find_task(task).traits
-    band = next(name for most, name in RENT_BANDS.items() if rent <= most)
-    return {**{by: traits[by] for by in TRAITS if traits.get(by, "none") != "none"}, "rent": band}
+    return {**{by: traits[by] for by in TRAITS if traits.get(by, "none") != "none"}, "rent": rent_band(rent)}
 
 
 def deciding_summary(

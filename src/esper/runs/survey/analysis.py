@@ -4,7 +4,8 @@ Whoever chooses looks at the evaluation split of one seed and is scored on the t
 paid for luck.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,6 +15,8 @@ from scipy.special import comb
 from esper.runs.survey.table import Array, TaskSurvey
 
 RESAMPLES = 2_000
+RENT_BANDS = {0.03: "0 to 0.03", 0.1: "0.03 to 0.1", math.inf: "above 0.1"}
+"""The highest rent of each band, and its name. Families draw rents log-uniformly from 0.01 to 0.3."""
 Choose: TypeAlias = Callable[[TaskSurvey, int], int]
 """Which structure is grown on a task, by what its seed of that index showed; 0 is the host alone."""
 
@@ -82,14 +85,63 @@ def constants_of(tasks: Sequence[TaskSurvey]) -> list[Constant]:
     return [Constant(place, blueprint) for place in ("first", "middle", "last") for blueprint in blueprints]
 
 
-def best_constant(tasks: Sequence[TaskSurvey]) -> Constant | None:
-    """The one that gains most on the evaluation split; None if none gains anything."""
-    worth = {
-        each: float(np.mean([task.gains(task.evaluation)[each(task, 0)].mean() for task in tasks]))
+def best_constant(tasks: Sequence[TaskSurvey], rents: Sequence[float | None] = (None,)) -> Constant | None:
+    """The one that gains most on the evaluation split, on average over the rents, None for each task's own.
+
+    None if none gains anything.
+    """
+    gains = [np.mean([task.gains(task.evaluation, rent).mean(axis=1) for rent in rents], axis=0) for task in tasks]
+    worths = {
+        each: float(np.mean([gained[each(task, 0)] for task, gained in zip(tasks, gains, strict=True)]))
         for each in constants_of(tasks)
     }
-    best = max(worth, key=lambda each: worth[each])
-    return best if worth[best] > 0 else None
+    best = max(worths, key=lambda each: worths[each])
+    return best if worths[best] > 0 else None
+
+
+@dataclass(frozen=True)
+class ConstantOf:
+    """One constant for every kind of task; nothing for a kind without one."""
+
+    kind: Callable[[TaskSurvey], str]
+    best: Mapping[str, Constant | None]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{kind} {best or 'nothing'}" for kind, best in self.best.items())
+
+    def __call__(self, task: TaskSurvey, seed: int) -> int:
+        best = self.best.get(self.kind(task))
+        return 0 if best is None else best(task, seed)
+
+
+def best_by_rent(tasks: Sequence[TaskSurvey]) -> ConstantOf:
+    """The best constant for each band of rents: all tasks at the lowest, middle and highest rent of the band."""
+    bounds = [0.01, *(bound for bound in RENT_BANDS if bound < math.inf), 0.3]
+    bands = zip(RENT_BANDS.values(), bounds[:-1], bounds[1:], strict=True)
+    best = {name: best_constant(tasks, (low, math.sqrt(low * high), high)) for name, low, high in bands}
+    return ConstantOf(lambda task: rent_band(task.rent), best)
+
+
+def best_by_host(tasks: Sequence[TaskSurvey]) -> ConstantOf:
+    """The best constant for each kind of host: by its kernels, or dense."""
+    kinds = sorted({kind_of_host(task) for task in tasks})
+    best = {kind: best_constant([task for task in tasks if kind_of_host(task) == kind]) for kind in kinds}
+    return ConstantOf(kind_of_host, best)
+
+
+def rent_band(rent: float) -> str:
+    """The name of the band that the rent is in.
+
+    >>> rent_band(0.1), rent_band(0.11)
+    ('0.03 to 0.1', 'above 0.1')
+    """
+    return next(name for most, name in RENT_BANDS.items() if rent <= most)
+
+
+def kind_of_host(task: TaskSurvey) -> str:
+    """By its kernels, or dense."""
+    traits = task.courses[0].traits
+    return traits["host"] if traits["kernel"] == "none" else f"kernel {traits['kernel']}"
 
 
 def search_gain(task: TaskSurvey, count: int) -> float:

@@ -17,8 +17,6 @@ class InvalidSurvey(EsperError):
 class SurveyConfig:
     """What is surveyed, and where it runs."""
 
-    family: str = "small"
-    """Name of a family."""
     tasks: int = 50
     """Tasks 0, 1, 2, ... of the family."""
     seeds: int = 2
@@ -36,8 +34,8 @@ class SurveyConfig:
     data_dir: str = ""
     """Where data sets lie that are not part of this package; empty for the usual cache."""
 
-    def check(self) -> None:
-        """Find everything that could go wrong only later."""
+    def check(self, family: str) -> None:
+        """Find everything that could go wrong only later, in that family."""
         for name, value, least, most in (
             ("tasks", self.tasks, 1, 100_000),
             ("seeds", self.seeds, 1, len(EXAM_SEEDS)),
@@ -46,11 +44,14 @@ class SurveyConfig:
             if not least <= value <= most:
                 raise InvalidSurvey(f"{name} is {value}; give a number from {least} to {most:,}")
         Compute(device=self.device)
-        is_family(f"{FAMILY}{self.family}")
-        find_task(self.task_names()[0])
+        if not is_family(f"{FAMILY}{family}"):
+            raise InvalidSurvey(
+                f"'{family}' is a task; give a family, such as small, or a file that ends with .parquet"
+            )
+        find_task(self.task_names(family)[0])
 
-    def task_names(self) -> list[str]:
-        return [f"{FAMILY}{self.family}/{number}" for number in range(self.tasks)]
+    def task_names(self, family: str) -> list[str]:
+        return [f"{FAMILY}{family}/{number}" for number in range(self.tasks)]
 
     def seed_range(self) -> range:
         return EXAM_SEEDS[: self.seeds]

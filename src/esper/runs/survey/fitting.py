@@ -180,7 +180,8 @@ def _loss(networks: GainNetworks, examples: Examples, config: FitConfig, generat
     chances = torch.softmax(torch.cat([scores, nothing], dim=-1) / config.temperature, dim=-1)[..., :-1]
     gained = (chances * (gains - rents * costs) * fits).sum(dim=-1).mean(dim=1)
     error = ((predicted - gains).square() * fits).sum(dim=(1, 2)) / fits.sum(dim=(1, 2))
-    return (config.regression * error - gained).sum()
+    total: Tensor = (config.regression * error - gained).sum()
+    return total
 
 
 def _columns(names: Sequence[str]) -> Iterator[list[int]]:

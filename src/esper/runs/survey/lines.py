@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 
 from esper.contracts import EsperError
+from esper.environment import FAMILY
 from esper.runs.directory import Unwritable
-from esper.runs.survey.config import SurveyConfig
+from esper.runs.survey.file import read_survey
 from esper.runs.survey.surveyor import StructureJob, Surveyed
-from esper.runs.survey.table import Course, SurveyRow
+from esper.runs.survey.table import Course, SurveyRow, SurveyTable
 
 AGAIN = "; the same command goes on"
 
@@ -27,14 +28,14 @@ class OtherSurvey(EsperError):
 
 
 class SurveyLines:
-    """`FILE.lines`, for one process at a time. Gone when the survey is whole."""
+    """`FILE.lines`, for one process at a time, on top of what the file itself has."""
 
-    def __init__(self, path: Path, config: SurveyConfig) -> None:
+    def __init__(self, path: Path, family: str) -> None:
         self.rows: list[SurveyRow] = []
         self.courses: list[Course] = []
-        self._path = path.with_name(path.name + ".lines")
+        self._file, self._path = path, path.with_name(path.name + ".lines")
         self._lock = filelock.FileLock(path.with_name(path.name + ".lock"))
-        self._head = {"family": config.family, "pairs": config.pairs}
+        self._head = {"family": family}
         self._known: set[tuple[str, int, str]] = set()
 
     def __enter__(self) -> Self:
@@ -62,12 +63,28 @@ class SurveyLines:
         self._keep(played.row, played.course)
 
     def _keep(self, row: SurveyRow, course: Course | None) -> None:
+        if (row.task, row.seed, row.structure) in self._known:  # written to the file just before a crash
+            return
         self._known.add((row.task, row.seed, row.structure))
         self.rows.append(row)
         if course is not None:
             self.courses.append(course)
 
+    def discard(self) -> None:
+        """All lines are in the file."""
+        self._path.unlink(missing_ok=True)
+
+    def _take(self, survey: SurveyTable) -> None:
+        """What the file has, if it is of the same family."""
+        courses = {(course.task, course.seed): course for course in survey.courses}
+        for row in survey.rows:
+            if not row.task.startswith(f"{FAMILY}{self._head['family']}/"):
+                raise OtherSurvey(f"{self._file} is of another family ({row.task}); give another --out")
+            self._keep(row, None if row.structure else courses.get((row.task, row.seed)))
+
     def _read(self) -> None:
+        if self._file.exists():
+            self._take(read_survey(self._file))
         text = self._path.read_bytes() if self._path.exists() else b""
         head, *lines = text.splitlines() or [b""]
         if not head:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from esper.environment import FIELDS, derive
+from esper.environment import FAMILY, FIELDS, derive
 from esper.runs.backends import make_backend, one_thread
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Played
@@ -22,10 +22,10 @@ TASKS_AT_ONCE = 10
 
 
 class Survey:
-    """One survey in one file; until it is done, lines beside it keep what was trained."""
+    """One survey in one file, to which more can be added; until it is done, lines beside it keep what was trained."""
 
-    def __init__(self, config: SurveyConfig, path: Path, watcher: Watcher) -> None:
-        self.config, self.path, self._watcher = config, path, watcher
+    def __init__(self, family: str, config: SurveyConfig, path: Path, watcher: Watcher) -> None:
+        self.family, self.config, self.path, self._watcher = family, config, path, watcher
         self._interrupts = Interrupts()
 
     def make(self) -> SurveyTable:
@@ -34,24 +34,20 @@ class Survey:
         SIGINT and SIGTERM raise `KeyboardInterrupt`; what was trained until then is kept.
         """
         config = self.config
-        with self._interrupts, SurveyLines(self.path, config) as self._lines, one_thread():
+        with self._interrupts, SurveyLines(self.path, self.family) as self._lines, one_thread():
             where = (config.backend, config.game(), config.workers, config.timeout)
             with make_backend(*where, player=Surveyor) as backend:
-                names = config.task_names()
-                self._watcher.stage(f"family:{config.family}", len(names), 0)
+                names = config.task_names(self.family)
+                self._watcher.stage(f"{FAMILY}{self.family}", len(names), 0)
                 for first in range(0, len(names), TASKS_AT_ONCE):
                     some = names[first : first + TASKS_AT_ONCE]
                     jobs = [job for task in some for job in self._jobs(task) if not self._lines.has(job)]
                     backend.map(None, jobs, self._done, self._replaced)
                     for _ in some:
                         self._watcher.advance()
-            wanted = set(config.task_names())
-            table = SurveyTable(
-                FIELDS,
-                tuple(row for row in self._lines.rows if row.task in wanted),
-                tuple(course for course in self._lines.courses if course.task in wanted),
-            )
+            table = SurveyTable(FIELDS, tuple(self._lines.rows), tuple(self._lines.courses))
             write_survey(table, self.path)
+            self._lines.discard()
         return table
 
     def _jobs(self, task: str) -> Iterator[StructureJob]:
