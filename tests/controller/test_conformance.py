@@ -11,6 +11,7 @@ import torch
 
 from esper.contracts import HEADS_OF, Head, Op, WrongBody
 from esper.controller import (
+    ConstantByRent,
     ControllerNetwork,
     Heuristic,
     HeuristicConfig,
@@ -18,9 +19,12 @@ from esper.controller import (
     NoGrowth,
     Policy,
     RandomLegal,
+    Ranker,
     Schedule,
     ScheduledSeed,
+    load_gain_networks,
     random_schedule,
+    shipped_file,
 )
 from esper.controller.learned import Mind
 from esper.environment import FIELDS, GrowEnv
@@ -39,6 +43,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "learned, persistent": lambda: Learned(ControllerNetwork(FIELDS), persistence=0.95),
     "learned, greedy": lambda: Learned(ControllerNetwork(FIELDS), greedy=True),
     "heuristic": lambda: Heuristic(FIELDS),
+    "constant": lambda: ConstantByRent(FIELDS),
+    "ranker": lambda: Ranker(load_gain_networks(shipped_file("ranker")), FIELDS),
     "eager heuristic": lambda: Heuristic(FIELDS, EAGER),
 }
 
@@ -73,7 +79,8 @@ def test_those_that_grow_do():
     assert grown["none"] == {Op.WAIT}
     assert grown["eager heuristic"] >= {Op.GERMINATE, Op.ADVANCE, Op.PRUNE}
     assert grown["schedule"] >= {Op.GERMINATE, Op.ADVANCE, Op.FOSSILIZE}
-    assert all(Op.GERMINATE in ops for name, ops in grown.items() if name not in ("none", "learned, greedy"))
+    may_wait = ("none", "learned, greedy", "constant", "ranker")
+    assert all(Op.GERMINATE in ops for name, ops in grown.items() if name not in may_wait)
 
 
 @every_policy
@@ -124,4 +131,5 @@ def test_choices_among_as_many_slots_of_other_names_or_order_are_refused(name, s
 
 
 def test_policies_have_names():
-    assert {make().name for make in POLICIES.values()} == {"none", "random", "schedule", "learned", "heuristic"}
+    names = {"none", "random", "schedule", "learned", "heuristic", "constant", "ranker"}
+    assert {make().name for make in POLICIES.values()} == names

@@ -8,14 +8,18 @@ import torch
 from esper.contracts import EsperError
 from esper.controller import (
     SHIPPED,
+    BadRanker,
+    ConstantByRent,
     Heuristic,
     Learned,
     NetworkConfig,
     NoGrowth,
     RandomLegal,
+    Ranker,
     Schedule,
     ScheduledSeed,
     shipped,
+    shipped_file,
 )
 from esper.rl import BadCheckpoint, save_checkpoint
 from esper.runs import TrainConfig
@@ -50,12 +54,26 @@ def same_weights(policy, learner):
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("none", NoGrowth), ("random", RandomLegal), ("heuristic", Heuristic)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("none", NoGrowth), ("random", RandomLegal), ("heuristic", Heuristic), ("constant", ConstantByRent)],
+)
 def test_a_control_is_found_by_name_and_read_from_no_file(name, kind):
     assert type(find_policy(name)) is kind
     assert find_policy(name).name == name
     assert file_of(name) is None
     assert name in CONTROLS
+
+
+def test_a_ranker_is_the_shipped_one_or_that_of_a_file(tmp_path):
+    assert isinstance(find_policy("ranker"), Ranker)
+    assert file_of("ranker") == shipped_file("ranker")
+    mine = tmp_path / "mine.safetensors"
+    mine.write_bytes(shipped_file("ranker").read_bytes())
+    assert find_policy(f"ranker:{mine}").name == f"ranker:{mine}"
+    assert file_of(f"ranker:{mine}") == mine
+    with pytest.raises(BadRanker, match="nowhere holds no ranker"):
+        find_policy("ranker:nowhere")
 
 
 def test_a_schedule_is_read_from_its_file(tmp_path):
