@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow lint types format wheel exam exam-transfer train-tamiyo clean
+.PHONY: help demo test test-slow lint types format wheel exam exam-deciding exam-transfer ranker train-tamiyo clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -53,6 +53,17 @@ exam: $(VENV)/.has-demo ## the published exams that need no download: about 27 m
 	$(BIN)/esper exam --task digits --out out/exam/digits --policy none heuristic $(TAMIYO) scratch:$(TAMIYO)
 	$(BIN)/esper exam --task spirals --out out/exam/spirals \
 	  --policy none random heuristic $(TAMIYO) scratch:$(TAMIYO) widened:$(TAMIYO)
+
+exam-deciding: $(VENV)/.has-demo ## the exams of deciding on unseen tasks: about 40 minutes on 2 cores
+	$(BIN)/esper exam --task family:small-exam --tasks 60 --survey surveys/small-exam.parquet --out out/exam/small-exam \
+	  --policy $(DECIDERS) --reference ranker
+	$(BIN)/esper exam --task family:far-exam --tasks 30 --survey surveys/far-exam.parquet --out out/exam/far-exam \
+	  --policy $(DECIDERS) --reference ranker
+	$(BIN)/esper exam --task family:small-exam --tasks 240 --out out/exam/small-exam-240 --policy none constant ranker --reference ranker
+DECIDERS := none random heuristic constant:first:largest constant $(TAMIYO) ranker
+
+ranker: $(VENV)/.has-demo ## fit the shipped ranker again: a minute
+	$(BIN)/esper fit ranker surveys/small.parquet --out out/ranker.safetensors
 
 DATA ?=
 exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data ## those on Fashion-MNIST and CIFAR-10, downloaded or DATA=directory: about 40 minutes

@@ -92,7 +92,7 @@ def test_families_are_told_apart_and_only_the_surveyed_one_has_a_prize():
     leads = [part.lead for part in page_of(found, TERMS, "esper exam", {}).parts[::2]]
     assert "in the survey 50.0 %" in leads[0]
     assert "No survey of this family was given, so there is no figure" in leads[1]
-    assert "'esper survey --family other --tasks 3 --seeds 2' makes one" in leads[1]
+    assert "'esper survey other --tasks 3 --seeds 2' makes one" in leads[1]
 
 
 def test_a_summary_is_json():

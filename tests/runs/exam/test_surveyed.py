@@ -47,7 +47,7 @@ def test_a_family_without_a_survey_stands_beside_one_with_it(config):
     [
         (
             {"tasks": 3},
-            "no task 'family:small-exam/2'; give --tasks 2, or make .*: esper survey --family small-exam --tasks 3",
+            "no task 'family:small-exam/2'; give --tasks 2, or make .*: esper survey small-exam --tasks 3",
         ),
         ({"task": (FAR,)}, "survey.parquet is of family:small-exam, and the exam is on family:far-exam; give a survey"),
         ({"seeds": 3}, "on the seeds 0 to 1, and the exam is on 0 to 2; give --seeds 2 --first-seed 0"),

@@ -76,5 +76,5 @@ def _lead(family: FamilySummary) -> str:
     size = f"--tasks {family.tasks} --seeds {max(2, len(seeds))}"
     return (
         f"{lead}. No survey of this family was given, so there is no figure, and nothing is told of what there was to "
-        f"win: 'esper survey --family {family.title.removeprefix(FAMILY)} {size}' makes one, --survey takes it."
+        f"win: 'esper survey {family.title.removeprefix(FAMILY)} {size}' makes one, --survey takes it."
     )

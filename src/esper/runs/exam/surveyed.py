@@ -43,7 +43,7 @@ def _too_short(name: str, tasks: Sequence[str], seeds: int) -> UnfitSurvey:
     """Without the first one of the family's tasks that is missing."""
     return UnfitSurvey(
         f"--survey has no task '{name}'; give --tasks {tasks.index(name)}, or make a survey of more: "
-        f"esper survey --family {_family(name).removeprefix(FAMILY)} --tasks {len(tasks)} --seeds {seeds}"
+        f"esper survey {_family(name).removeprefix(FAMILY)} --tasks {len(tasks)} --seeds {seeds}"
     )
 
 
