@@ -96,24 +96,23 @@ def test_networks_are_the_same_after_a_file(tmp_path):
     (tmp_path / "ranker.safetensors").write_bytes(networks_to_bytes(networks))
     again = load_gain_networks(tmp_path / "ranker.safetensors")
     assert again.names == networks.names
+    assert networks_to_bytes(again) == networks_to_bytes(networks)
     assert all(torch.equal(one, again.state_dict()[name]) for name, one in networks.state_dict().items())
 
 
-def changed(**changes):
-    tensors = predicting("blueprints.cost", 0.5).state_dict()
-    meta = {"format": "1", "inputs": json.dumps(["blueprints.cost"])}
-    return lambda: safetensors.torch.save(
-        {**tensors, **changes.get("tensors", {})}, {**meta, **changes.get("meta", {})}
-    )
+def changed(tensors=None, **said):
+    given = {**predicting("blueprints.cost", 0.5).state_dict(), **(tensors or {})}
+    meta = {"format": 1, "inputs": ["blueprints.cost"], **said}
+    return lambda: safetensors.torch.save(given, {"ranker": json.dumps(meta)})
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (lambda: b"no file of tensors", "holds no ranker"),
-        (changed(meta={"format": "9"}), "it is not of format 1"),
-        (changed(meta={"inputs": "[]"}), "it is not of format 1"),
-        (changed(meta={"inputs": '["secret.number"]'}), "other arrays than an observation has"),
+        (changed(format=9), "it is not of format 1"),
+        (changed(inputs=[]), "it is not of format 1"),
+        (changed(inputs=["secret.number"]), "other arrays than an observation has"),
         (changed(tensors={"scale": torch.zeros(1)}), "weights that are no numbers"),
         (changed(tensors={"centre": torch.tensor([torch.nan])}), "weights that are no numbers"),
         (changed(tensors={"weights.0": torch.zeros(1, 3, 1)}), "holds no ranker"),

@@ -56,7 +56,7 @@ FAR = 4.0
 """Deviations from the mean beyond which a number counts as this far."""
 UNIT = 0.1
 """A gain in quality that counts as 1 inside the networks."""
-FORMAT = "1"
+FORMAT = 1
 MAX_BYTES = 16_000_000
 
 Table = NDArray[np.float64]
@@ -126,7 +126,8 @@ class GainNetworks(nn.Module):
 def networks_to_bytes(networks: GainNetworks) -> bytes:
     """The content of their file."""
     tensors = {name: value.contiguous() for name, value in networks.state_dict().items()}
-    return safetensors.torch.save(tensors, {"format": FORMAT, "inputs": json.dumps(networks.names)})
+    # One entry, because safetensors writes several in any order.
+    return safetensors.torch.save(tensors, {"ranker": json.dumps({"format": FORMAT, "inputs": networks.names})})
 
 
 def load_gain_networks(path: Path) -> GainNetworks:
@@ -148,7 +149,8 @@ def load_gain_networks(path: Path) -> GainNetworks:
 
 
 def _names(meta: Mapping[str, str]) -> tuple[str, ...]:
-    names: Any = json.loads(meta["inputs"]) if meta.get("format") == FORMAT else None
+    said: Any = json.loads(meta["ranker"])
+    names = said["inputs"] if said["format"] == FORMAT else None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"it is not of format {FORMAT}")
     if any(name.partition(".")[0] not in ("host", "slots", "blueprints") for name in names):

@@ -11,7 +11,7 @@ SHIPPED: dict[str, str] = {
     "tamiyo-small": "a54f89e848a8231b325237787cc1c45ebb6fa3fc612b9a89c0077e62603e8874",
 }
 """The SHA-256 of each controller's file, by name."""
-RANKER_SUM = "7a215a66b1d2dab8a205014c79fa20f1f1fa73be0acd5d19aa1b88c50728b623"
+RANKER_SUM = "b9637278daf21906b8dc2bf4ba43b37c4f78c3b2832c79bd89eb8dee87985ad2"
 
 
 class DamagedController(EsperError):

@@ -1,5 +1,6 @@
 """What a survey has trained so far, line by line as it comes: the same survey, started again, goes on from there."""
 
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +11,7 @@ import msgspec
 import numpy as np
 
 from esper.contracts import EsperError
-from esper.environment import FAMILY
+from esper.environment import FAMILY, FIELDS
 from esper.runs.directory import Unwritable
 from esper.runs.survey.file import read_survey
 from esper.runs.survey.surveyor import StructureJob, Surveyed
@@ -37,6 +38,8 @@ class SurveyLines:
         self._lock = filelock.FileLock(path.with_name(path.name + ".lock"))
         self._head = {"family": family}
         self._known: set[tuple[str, int, str]] = set()
+        self.in_file: set[str] = set()
+        """The tasks that the file has already."""
 
     def __enter__(self) -> Self:
         try:
@@ -70,6 +73,14 @@ class SurveyLines:
         if course is not None:
             self.courses.append(course)
 
+    def table(self, tasks: Collection[str]) -> SurveyTable:
+        """What was trained of these tasks."""
+        return SurveyTable(
+            FIELDS,
+            tuple(row for row in self.rows if row.task in tasks),
+            tuple(course for course in self.courses if course.task in tasks),
+        )
+
     def discard(self) -> None:
         """All lines are in the file."""
         self._path.unlink(missing_ok=True)
@@ -81,6 +92,7 @@ class SurveyLines:
             if not row.task.startswith(f"{FAMILY}{self._head['family']}/"):
                 raise OtherSurvey(f"{self._file} is of another family ({row.task}); give another --out")
             self._keep(row, None if row.structure else courses.get((row.task, row.seed)))
+            self.in_file.add(row.task)
 
     def _read(self) -> None:
         if self._file.exists():

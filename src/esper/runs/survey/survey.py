@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from esper.environment import FAMILY, FIELDS, derive
+from esper.environment import FAMILY, derive
 from esper.runs.backends import make_backend, one_thread
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Played
@@ -45,7 +45,7 @@ class Survey:
                     backend.map(None, jobs, self._done, self._replaced)
                     for _ in some:
                         self._watcher.advance()
-            table = SurveyTable(FIELDS, tuple(self._lines.rows), tuple(self._lines.courses))
+            table = self._lines.table({*names, *self._lines.in_file})
             write_survey(table, self.path)
             self._lines.discard()
         return table
