@@ -22,6 +22,9 @@ from esper.rl.gae import advantages, normalised
 from esper.rl.learner import Counters, Learner
 from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.memory import Memory, MemoryState, NoMemory
+from esper.rl.memory_gated import GRUMemory, LSTMMemory
+from esper.rl.memory_kinds import MEMORIES, make_memory
+from esper.rl.memory_linear import LinearMemory
 from esper.rl.metrics import HeadMetrics, UpdateMetrics
 from esper.rl.network import Critic, Encoded, Network, Observation, VectorConfig, VectorNetwork, orthogonal, pin
 from esper.rl.normalise import Moments

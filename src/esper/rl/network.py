@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from esper.rl.errors import RLError
-from esper.rl.memory import Memory, MemoryState, NoMemory
+from esper.rl.memory import Memory, MemoryState
+from esper.rl.memory_kinds import make_memory, require_kind
 
 Observation = dict[str, Tensor]
 
@@ -33,7 +34,7 @@ class Network(nn.Module, ABC):
     heads: tuple[str, ...]
     levels: tuple[slice, ...]
     """The heads of each level, in order."""
-    memory: Memory | NoMemory
+    memory: Memory
     critic: "Critic"
 
     @abstractmethod
@@ -109,15 +110,18 @@ class VectorConfig:
     memory: int = 64
     critic: int = 64
     activation: str = "tanh"
+    memory_kind: str = "linear"
+    """One of the kinds in `memory_kinds`: linear, lstm or gru."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "critic"):
             if getattr(self, name) < 1:
                 raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
         if self.memory < 0:
-            raise RLError(f"memory = {self.memory}; give 0 for none, or the size of the LSTM")
+            raise RLError(f"memory = {self.memory}; give 0 for none, or the number of its features")
         if self.activation not in ACTIVATIONS:
             raise RLError(f"activation = '{self.activation}'; choose one of {', '.join(ACTIVATIONS)}")
+        require_kind(self.memory_kind)
 
 
 class VectorNetwork(Network):
@@ -141,7 +145,7 @@ class VectorNetwork(Network):
         self.levels = (slice(0, 1), slice(1, count)) if count > 1 else (slice(0, 1),)
         self.activation = ACTIVATIONS[config.activation]
         self.encoder = orthogonal(nn.Linear(inputs, config.hidden), 2**0.5)
-        self.memory = Memory(config.hidden, config.memory) if config.memory else NoMemory(config.hidden)
+        self.memory = make_memory(config.memory_kind, config.hidden, config.memory)
         self.critic = Critic(self.memory.size, config.critic)
         self.actor = orthogonal(nn.Linear(self.memory.size, count * room), 0.01)
         # What the first head's choice adds to the logits of the others.
@@ -184,6 +188,7 @@ class VectorNetwork(Network):
             "uses": self.uses.tolist(),
             "hidden": self.config.hidden,
             "memory": self.config.memory,
+            "memory_kind": self.config.memory_kind,
             "critic": self.config.critic,
             "activation": self.config.activation,
         }
