@@ -133,7 +133,9 @@ class GRUMemory(Memory):
         for layer, (of_input, of_state, bias, bias_of_state) in enumerate(self.gru.all_weights):
             weights = [torch.cat([of_input, self._signals(bias)], dim=1), of_state, bias, bias_of_state]
             signalled = torch.cat([output, rows.signals], dim=-1)
-            output, _ = torch.gru(signalled, hidden[layer : layer + 1], weights, True, 1, 0.0, self.training, False, True)
+            output, _ = torch.gru(
+                signalled, hidden[layer : layer + 1], weights, True, 1, 0.0, self.training, False, True
+            )
             lasts.append(output.flatten(0, 1)[rows.index[:, -1]])
         return rows.gathered(output), torch.stack(lasts)
 

@@ -181,6 +181,7 @@ class VectorNetwork(Network):
         return own
 
     def schema(self) -> dict[str, object]:
+        kind = self.config.memory_kind
         return {
             "network": "vector",
             "inputs": self.encoder.in_features,
@@ -188,7 +189,8 @@ class VectorNetwork(Network):
             "uses": self.uses.tolist(),
             "hidden": self.config.hidden,
             "memory": self.config.memory,
-            "memory_kind": self.config.memory_kind,
             "critic": self.config.critic,
             "activation": self.config.activation,
+            # Files that name no kind have an LSTM.
+            **({} if kind == "lstm" else {"memory_kind": kind}),
         }
