@@ -94,7 +94,7 @@ def test_linear_cells_turn_and_fade_at_the_pace_of_the_input():
     state = random_state(memory, 1)
     _, after = memory(inputs, state, torch.tensor([False]))
     pace = 2 * memory.pace(inputs)[0].sigmoid()
-    real, imaginary = memory.write(inputs)[0].split(SIZE)
+    real, imaginary = memory.write(inputs)[0].view(SIZE, 2).t()
     fading = torch.exp(-memory.log_rates.exp() * pace)
     turned = torch.exp(1j * memory.frequencies * pace) * torch.complex(state.hidden[0, 0], state.cell[0, 0])
     expected = fading * turned + pace * torch.complex(real, imaginary)

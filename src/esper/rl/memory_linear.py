@@ -27,29 +27,37 @@ SHORTEST, LONGEST = 4.0, 1000.0
 
 
 class LinearRecurrence(torch.autograd.Function):
-    """h[t] = factors[t] h[t - 1] + inputs[t] for complex (T, B, N), from a first state (B, N)."""
+    """The recurrence over (T, B, N), from a first state (B, N); its gradient is written out, because complex numbers
+    cost torch's own several times as much.
+
+    `pace` is d, `written` is u, `rates` and `frequencies` are r and w of each cell, `keep` (T, B, 1) is 0 at starts.
+    """
 
     @staticmethod
-    def forward(ctx: Any, factors: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
-        states = torch.empty_like(inputs)
+    def forward(ctx: Any, *given: Tensor) -> Tensor:
+        pace, written, rates, frequencies, keep, first = given
+        factors = torch.polar(torch.exp(-rates * pace) * keep, frequencies * pace)
+        states = pace * written
         last = first
-        for factor, new, state in zip(factors.unbind(), inputs.unbind(), states.unbind(), strict=True):
-            last = torch.addcmul(new, factor, last, out=state)
-        ctx.save_for_backward(factors, states, first)
+        for factor, state in zip(factors.unbind(), states.unbind(), strict=True):
+            last = torch.addcmul(state, factor, last, out=state)
+        ctx.save_for_backward(pace, written, rates, frequencies, factors, states)
         return states
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        factors, states, first = ctx.saved_tensors
-        (given,) = gradients
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None, Tensor]:
+        pace, written, rates, frequencies, factors, states = ctx.saved_tensors
+        total = gradients[0].clone()
         back = factors.conj().resolve_conj()
-        total = torch.empty_like(given)
-        total[-1] = given[-1]
-        steps = list(zip(back.unbind(), given.unbind(), total.unbind(), strict=True))
-        for (_, own, result), (factor, _, later) in zip(steps[-2::-1], steps[:0:-1], strict=True):
-            torch.addcmul(own, factor, later, out=result)
-        before = torch.cat([first.unsqueeze(0), states[:-1]])
-        return total * before.conj(), total, back[0] * total[0]
+        later = total[-1]
+        for factor, state in zip(back[1:].unbind()[::-1], total[:-1].unbind()[::-1], strict=True):
+            later = torch.addcmul(state, factor, later, out=state)
+        # What a state kept of the one before it, times its gradient: decay moves along it, and turning across it.
+        kept = total * (states - pace * written).conj()
+        along, across = kept.real, kept.imag
+        of_pace = across * frequencies - along * rates + (total * written.conj()).real
+        of_rates, of_frequencies = -(pace * along).sum(dim=(0, 1)), (pace * across).sum(dim=(0, 1))
+        return of_pace, pace * total, of_rates, of_frequencies, None, back[0] * total[0]
 
 
 class LinearMemory(Memory):
@@ -80,15 +88,15 @@ class LinearMemory(Memory):
         return MemoryState(zeros, zeros.clone())
 
     def replay(self, inputs: Tensor, state: MemoryState, starts: Tensor) -> tuple[Tensor, MemoryState]:
-        inputs = inputs.transpose(0, 1)
+        inputs = inputs.transpose(0, 1).contiguous()
         pace = 2 * torch.sigmoid(self.pace(inputs))
+        written = torch.view_as_complex(self.write(inputs).unflatten(-1, (self.size, 2)))
         keep = (~starts).t().unsqueeze(-1)
-        factors = torch.polar(torch.exp(-self.log_rates.exp() * pace) * keep, self.frequencies * pace)
-        real, imaginary = self.write(inputs).chunk(2, dim=-1)
-        written = torch.complex(pace * real, pace * imaginary)
         first = torch.complex(state.hidden[0], state.cell[0])
-        states: Tensor = LinearRecurrence.apply(factors, written, first)  # type: ignore[no-untyped-call]
-        cells = torch.cat([states.real, states.imag], dim=-1)
+        states: Tensor = LinearRecurrence.apply(  # type: ignore[no-untyped-call]
+            pace, written, self.log_rates.exp(), self.frequencies, keep, first
+        )
+        cells = torch.view_as_real(states).flatten(-2)
         scale = torch.rsqrt(cells.square().mean(dim=-1, keepdim=True) + 1e-3)
         features = torch.tanh(self.read(cells * scale) + self.present(inputs))
         last = states[-1:]
