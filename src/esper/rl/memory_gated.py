@@ -26,12 +26,12 @@ class Spaced(NamedTuple):
     """(B, room, D); zeros in the steps that were put in."""
     signals: Tensor
     """(B, room, 2): shut, in all steps that were put in, and hold, in those behind a row."""
-    index: Tensor
+    places: Tensor
     """(B, T): where the steps of all rows are, when rows and room are one axis."""
 
     def gathered(self, output: Tensor) -> Tensor:
         """The steps that are the row's own, (B, T, size)."""
-        return output.flatten(0, 1).index_select(0, self.index.flatten()).view(*self.index.shape, -1)
+        return output.flatten(0, 1).index_select(0, self.places.flatten()).view(*self.places.shape, -1)
 
 
 def spaced(inputs: Tensor, starts: Tensor) -> Spaced:
@@ -101,7 +101,7 @@ class LSTMMemory(Memory):
             first = (state.hidden[layer : layer + 1], state.cell[layer : layer + 1])
             signalled = torch.cat([output, rows.signals], dim=-1)
             output, _, last = torch.lstm(signalled, first, weights, True, 1, 0.0, self.training, False, True)
-            hidden.append(output.flatten(0, 1)[rows.index[:, -1]])
+            hidden.append(output.flatten(0, 1)[rows.places[:, -1]])
             cell.append(last.squeeze(0))
         return rows.gathered(output), MemoryState(torch.stack(hidden), torch.stack(cell))
 
@@ -136,7 +136,7 @@ class GRUMemory(Memory):
             output, _ = torch.gru(
                 signalled, hidden[layer : layer + 1], weights, True, 1, 0.0, self.training, False, True
             )
-            lasts.append(output.flatten(0, 1)[rows.index[:, -1]])
+            lasts.append(output.flatten(0, 1)[rows.places[:, -1]])
         return rows.gathered(output), torch.stack(lasts)
 
     def _signals(self, bias: Tensor) -> Tensor:
