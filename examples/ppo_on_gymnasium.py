@@ -46,7 +46,7 @@ def train(env: str, steps: int, seed: int = 0, hide_velocity: bool = False) -> l
         return HideVelocity(gymnasium.make(env)) if hide_velocity else gymnasium.make(env)
 
     agent = PPO(make, seed=seed)
-    agent.learn(until=steps, report=show)
+    agent.learn(steps, callback=show)
     return agent.evaluate(episodes=20)
 
 

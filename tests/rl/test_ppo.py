@@ -20,7 +20,7 @@ from esper.rl import (
     load_checkpoint,
     replay,
 )
-from esper.rl.ppo import EVALUATION, TRAINING, episode_seed
+from esper.rl.environments import EVALUATION, TRAINING, episode_seed
 from tests.rl.cases import assert_same, everything_of
 from tests.rl.worlds import Bandit, Clock, Shaped, Unsteady, Walk, Wrong
 
