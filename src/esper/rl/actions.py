@@ -19,8 +19,9 @@ from esper.rl.observations import UnsupportedSpace
 class Actions:
     """Writes actions of one space."""
 
-    def __init__(self, space: spaces.Space[Any], dependent: bool = False) -> None:
+    def __init__(self, space: spaces.Space[Any], dependent: bool = False, device: torch.device | None = None) -> None:
         self.space: Any = space
+        self.device = device
         self.dependent = dependent
         """Whether masks have a row for each choice of the first head."""
         self.continuous = isinstance(space, spaces.Box)
@@ -52,20 +53,19 @@ class Actions:
             raise UnsupportedSpace(f"actions are {space}, whose lower and upper bounds are the same somewhere")
         self.low, self.high = np.where(both, -1.0, low), np.where(both, 1.0, high)
 
-    def action(self, choices: Tensor) -> Any:
-        """What one environment is given."""
+    def action(self, choices: NDArray[Any]) -> Any:
+        """What one environment is given for one row's choices."""
         if isinstance(self.space, spaces.Discrete):
             return int(choices[0]) + int(self.space.start)
-        return self.all(choices.unsqueeze(0))[0]
+        return self.all(choices[None])[0]
 
-    def all(self, choices: Tensor) -> NDArray[Any]:
+    def all(self, choices: NDArray[Any]) -> NDArray[Any]:
         """What a vector environment is given for all its rows."""
-        numbers = choices.cpu().numpy()
         if self.continuous:
-            raw = (numbers * self._reach + self._centre).reshape(-1, *self.space.shape).astype(self.space.dtype)
+            raw = (choices * self._reach + self._centre).reshape(-1, *self.space.shape).astype(self.space.dtype)
             done: NDArray[Any] = np.clip(raw, self.space.low, self.space.high)
             return done
-        whole = numbers.reshape(-1, *self.space.shape)
+        whole = choices.reshape(-1, *self.space.shape)
         if not isinstance(self.space, spaces.MultiBinary):
             whole = whole + self.space.start
         return whole.astype(self.space.dtype)
@@ -76,7 +76,7 @@ class Actions:
             if any(mask is not None for mask in given):
                 raise RLError(f"the environment gives an action mask, but actions are {self.space}; drop the mask")
             return {}
-        return {"mask": torch.from_numpy(np.stack([self._mask(mask) for mask in given]))}
+        return {"mask": torch.from_numpy(np.stack([self._mask(mask) for mask in given])).to(self.device)}
 
     def _mask(self, given: Any) -> NDArray[np.bool_]:
         rows, total = self.sizes[0] if self.dependent else 1, sum(self.sizes)

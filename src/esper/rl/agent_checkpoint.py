@@ -134,6 +134,10 @@ class Saved:
                 f"and lacks {sorted(own - set(checkpoint.config))}; take its weights with warm_start"
             ) from None
 
+    def memory(self, device: torch.device) -> list[Tensor]:
+        """The parts of what the agent remembers."""
+        return [part.to(device) for part in self.state]
+
     def random_numbers(self, device: torch.device) -> torch.Generator:
         """Those by which the agent acts."""
         return generator_in(self.generator, device)

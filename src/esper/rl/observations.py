@@ -56,10 +56,10 @@ def is_image(space: spaces.Space[Any]) -> bool:
 
 
 class Observations:
-    """Reads observations of one space."""
+    """Reads observations of one space into tensors on a device."""
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
-        self.space = space
+    def __init__(self, space: spaces.Space[Any], device: torch.device | None = None) -> None:
+        self.space, self.device = space, device
         self.leaves: list[Leaf] = []
         self.width = 0
         """Columns of `vector`; 0 if there is no such tensor."""
@@ -123,11 +123,12 @@ class Observations:
         columns = []
         for leaf, array in zip(self.leaves, arrays, strict=True):
             if leaf.tensor != "vector":
-                seen[leaf.tensor] = torch.from_numpy(_checked(leaf, array, _kind(leaf.space)))
+                seen[leaf.tensor] = torch.from_numpy(_checked(leaf, array, _kind(leaf.space))).to(self.device)
             else:
                 columns.append(_columns(leaf, array))
         if columns:
-            seen["vector"] = torch.from_numpy(columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1))
+            vector = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+            seen["vector"] = torch.from_numpy(vector).to(self.device)
         return seen
 
 

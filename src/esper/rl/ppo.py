@@ -5,34 +5,30 @@ the heads one behind the other. With `dependent_masks` there is one such row per
 for the other heads when the first one chose k, and the first head itself goes by row 0.
 """
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from torch import Tensor
 
 from esper.rl.acting import Acted, act, value_of
-from esper.rl.actions import Actions
 from esper.rl.agent_checkpoint import Saved, plain_space
+from esper.rl.agent_network import Heads, network_for
 from esper.rl.checkpoint import load_checkpoint, restore, restore_weights, save_checkpoint
 from esper.rl.config import PPOConfig
-from esper.rl.environments import EVALUATION, Absent, Env, Interface, MakeEnv, NoEnvironment, Rows, Seats, Source
+from esper.rl.environments import Absent, MakeEnv, NoEnvironment, Source
 from esper.rl.errors import DiscountMismatch, RLError, WrongShape
-from esper.rl.gaussian_network import GaussianNetwork
-from esper.rl.inputs import inputs_for
 from esper.rl.learner import Learner
 from esper.rl.memory import MemoryState
-from esper.rl.network import MakeEncoder, Observation, VectorConfig, VectorNetwork
-from esper.rl.observations import Observations
+from esper.rl.network import MakeEncoder, VectorConfig
 from esper.rl.progress import Callback, LearningProgress, shown
+from esper.rl.rows import EVALUATION, Env, Interface, Rows
+from esper.rl.seats import Seats
 from esper.rl.sequences import Buffer
 from esper.rl.vector_environments import VectorSource
 
 AnyEnv = str | MakeEnv | Env | VectorEnv[Any, Any, Any]
-Heads = Mapping[str, Sequence[int]]
 
 
 class PPO:
@@ -71,13 +67,11 @@ class PPO:
         _require_same_discount(self.source.discount, self.config)
         self.heads = None if heads is None else {name: tuple(under) for name, under in heads.items()}
         self.sizes = network if isinstance(network, VectorConfig) else VectorConfig(encoder=network)
-        self.interface = Interface(
-            Observations(self.source.observation_space), Actions(self.source.action_space, dependent_masks)
+        self.device = torch.device(device)
+        self.interface = Interface.of(
+            self.source.observation_space, self.source.action_space, dependent_masks, self.device
         )
-        self.device = torch.device(_best_device() if device == "auto" else device)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            self.network = _network_for(self.interface, self.heads, self.sizes).to(self.device)
+        self.network = network_for(self.interface, self.heads, self.sizes, seed)
         if self.network.continuous and self.config.exploration:
             raise RLError(
                 f"exploration = {self.config.exploration} is for choices; actions are real numbers, so give 0"
@@ -89,9 +83,10 @@ class PPO:
         self.starts = torch.ones(rows, dtype=torch.bool, device=self.device)
         self.course = (0, 0)
         """Between which numbers of steps learning rate and entropy anneal."""
-        self.rows = self.source.rows(rows, self.interface, seed)
         self.buffer: Buffer | None = None
-        if self.rows is not None:
+        self.rows: Rows | None = None
+        if not isinstance(self.source, Absent):
+            self.rows = self.source.rows(rows, self.interface, seed)
             self.rows.restart()
 
     @property
@@ -149,15 +144,10 @@ class PPO:
     def _buffer(self) -> Buffer:
         """Made when it is first needed: an agent that only predicts has none."""
         if self.buffer is None:
-            example = {name: value[0] for name, value in self._seen(self._rows().observation).items()}
+            example = {name: value[0] for name, value in self._rows().observation.items()}
             count = len(self.network.heads)
             self.buffer = Buffer(self.environments, self.rollout_steps, example, count, self.network.continuous)
         return self.buffer
-
-    def _seen(self, observation: Observation) -> Observation:
-        if self.device.type == "cpu":
-            return observation
-        return {name: value.to(self.device) for name, value in observation.items()}
 
     def _collect(self, rows: Rows) -> list[float]:
         """Fill the buffer; returns of the episodes that ended."""
@@ -165,12 +155,12 @@ class PPO:
         buffer.begin(self.state)
         returns: list[float] = []
         for _ in range(self.rollout_steps):
-            seen = self._seen(rows.observation)
+            seen = rows.observation
             made = act(self.network, seen, self.state, self.starts, self.generator, self.config.exploration)
             buffer.decide(seen, self.starts, made.choices, made.log_probs, made.free)
             self.state = made.state
             returns += self._step(rows, buffer, made)
-        buffer.cut(value_of(self.network, self._seen(rows.observation), self.state, self.starts))
+        buffer.cut(value_of(self.network, rows.observation, self.state, self.starts))
         return returns
 
     def _step(self, rows: Rows, buffer: Buffer, made: Acted) -> list[float]:
@@ -179,12 +169,10 @@ class PPO:
         ends, cut = stepped.terminated | stepped.truncated, stepped.truncated & ~stepped.terminated
         bootstrap = cut.float()
         if stepped.final is not None:
-            goes_on = torch.zeros_like(self.starts)
-            after = value_of(self.network, self._seen(stepped.final), made.state, goes_on)
-            bootstrap = torch.where(cut, after.cpu(), 0.0)
+            bootstrap *= value_of(self.network, stepped.final, made.state, torch.zeros_like(self.starts))
         buffer.conclude(made.values, stepped.rewards, ends, bootstrap, stepped.valid)
         # A row that made no step has only begun an episode.
-        self.starts = (ends if stepped.valid is None else ends | ~stepped.valid).to(self.device)
+        self.starts = ends if stepped.valid is None else ends | ~stepped.valid
         return stepped.returns
 
     def evaluate(
@@ -201,7 +189,7 @@ class PPO:
         state = self.network.memory.start(episodes)
         starts = torch.ones(episodes, dtype=torch.bool, device=self.device)
         while playing.seats:
-            made = act(self.network, self._seen(playing.observation), state, starts, generator)
+            made = act(self.network, playing.observation, state, starts, generator)
             going = torch.tensor(playing.play(made.choices), device=self.device)
             state, starts = made.state.take(going), starts.new_zeros(len(playing.seats))
         for seat in seats:
@@ -221,7 +209,7 @@ class PPO:
         One observation, or several with an axis for rows in front: then all arguments and the action have it, too.
         No memory starts episodes, and so does `episode_start` in rows where it is True.
         """
-        observations, actions = self.interface
+        observations, actions, _ = self.interface
         count = observations.rows(observation)
         rows = 1 if count is None else count
         seen = observations.of_each([observation]) if count is None else observations.of_all(observation)
@@ -231,12 +219,13 @@ class PPO:
             raise WrongShape(f"there are {rows} observations; give as many masks, and the memory of as many rows")
         made = act(
             self.network,
-            self._seen(seen | actions.masks(masks)),
+            seen | actions.masks(masks),
             self.network.memory.start(rows) if state is None else state,
-            torch.from_numpy(starts.copy()).to(self.device),
+            torch.tensor(starts, device=self.device),
             None if deterministic else self.predicting,
         )
-        return actions.action(made.choices[0].cpu()) if count is None else actions.all(made.choices), made.state
+        choices = made.choices.numpy(force=True)
+        return actions.action(choices[0]) if count is None else actions.all(choices), made.state
 
     def save(self, path: str | Path) -> None:
         """Everything needed to go on exactly: learner, random numbers, memory, and the unfinished episodes."""
@@ -290,8 +279,8 @@ class PPO:
         restore(checkpoint, agent.learner)
         agent.generator, agent.course = saved.random_numbers(agent.device), (saved.course[0], saved.course[1])
         if agent.rows is not None and agent.rows.rebuild(saved.rows, exact):
-            agent.state = type(agent.state)(*(part.to(agent.device) for part in saved.state))
-            agent.starts = saved.starts.to(agent.device)
+            agent.state = type(agent.state)(*saved.memory(agent.device))
+            agent.starts.copy_(saved.starts)
         return agent
 
     def warm_start(self, path: str | Path) -> "PPO":
@@ -303,10 +292,6 @@ class PPO:
         """Close the environments."""
         if self.rows is not None:
             self.rows.close()
-
-
-def _best_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _source_of(env: AnyEnv | Absent) -> Source | VectorSource | Absent:
@@ -322,31 +307,3 @@ def _require_same_discount(shaped_for: float | None, config: PPOConfig) -> None:
             f"discount = {config.discount}; the environment shapes its rewards for a discount of {shaped_for}, "
             f"so give PPOConfig(discount={shaped_for})"
         )
-
-
-def _network_for(interface: Interface, heads: Heads | None, sizes: VectorConfig) -> VectorNetwork | GaussianNetwork:
-    observations, actions = interface
-    inputs = inputs_for(observations, sizes.normalise, sizes.encoder)
-    names, uses = _uses(actions.sizes, heads)
-    if actions.continuous:
-        if heads is not None and any(heads.values()):
-            raise RLError("heads says under which choices heads are used; actions are real numbers, which are all used")
-        low, high = torch.from_numpy(actions.low), torch.from_numpy(actions.high)
-        return GaussianNetwork(inputs, names, low, high, sizes)
-    return VectorNetwork(inputs, dict(zip(names, actions.sizes, strict=True)), uses, sizes)
-
-
-def _uses(sizes: Sequence[int], heads: Heads | None) -> tuple[tuple[str, ...], Tensor | None]:
-    """Names of the heads, and which of them are used under each choice of the first."""
-    if heads is None:
-        return tuple(f"head{place}" for place in range(len(sizes))), None
-    if len(heads) != len(sizes):
-        raise WrongShape(f"heads names {len(heads)} heads; the action space has {len(sizes)}")
-    uses = torch.zeros(sizes[0], len(sizes), dtype=torch.bool)
-    uses[:, 0] = True
-    for place, (name, under) in enumerate(heads.items()):
-        if place and any(not 0 <= choice < sizes[0] for choice in under):
-            raise RLError(f"head '{name}' is used under {list(under)}; the first head has choices 0 to {sizes[0] - 1}")
-        if place:
-            uses[list(under), place] = True
-    return tuple(heads), uses

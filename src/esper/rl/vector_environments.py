@@ -8,20 +8,10 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
-from esper.rl.environments import (
-    TRAINING,
-    Env,
-    Interface,
-    MakeEnv,
-    NoEnvironment,
-    Rows,
-    Source,
-    Stepped,
-    episode_seed,
-    masking,
-)
+from esper.rl.environments import MakeEnv, NoEnvironment, Source
 from esper.rl.errors import NonFinite, RLError
 from esper.rl.network import Observation
+from esper.rl.rows import TRAINING, Env, Interface, Rows, Stepped, episode_seed, masking
 
 
 def autoreset_of(envs: VectorEnv[Any, Any, Any]) -> AutoresetMode:
@@ -95,7 +85,9 @@ class VectorRows:
 
     def step(self, choices: Tensor) -> Stepped:
         beginning = self.over & (self.mode == AutoresetMode.NEXT_STEP)
-        seen, rewards, terminated, truncated, infos = self.envs.step(self.interface.actions.all(choices))
+        seen, rewards, terminated, truncated, infos = self.envs.step(
+            self.interface.actions.all(choices.numpy(force=True))
+        )
         rewards = np.where(beginning, 0.0, rewards)
         if not np.isfinite(rewards).all():
             raise NonFinite(f"the environments gave rewards {rewards}; rewards must be finite")
@@ -113,9 +105,11 @@ class VectorRows:
             # Nothing may be legal when an episode is over, and what is chosen then is not done.
             masks = [None if over else mask for over, mask in zip(self.over, masks, strict=True)]
         self._look(seen, masks)
-        valid = torch.from_numpy(~beginning) if beginning.any() else None
-        done, cut_off = (torch.from_numpy(np.array(part, bool)) for part in (terminated, truncated))
-        return Stepped(torch.from_numpy(rewards).float(), done, cut_off, valid, final, returns)
+        device = self.interface.device
+        valid = torch.tensor(~beginning, device=device) if beginning.any() else None
+        done, cut_off = (torch.tensor(np.asarray(part, bool), device=device) for part in (terminated, truncated))
+        paid = torch.tensor(rewards, dtype=torch.float32, device=device)
+        return Stepped(paid, done, cut_off, valid, final, returns)
 
     def plain(self) -> dict[str, Any]:
         """How often all rows were begun: what they are in the middle of cannot be written down."""
