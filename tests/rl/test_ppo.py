@@ -556,7 +556,7 @@ def test_prediction_refuses_what_does_not_fit(arguments, said):
 def test_memory_of_other_rows_is_refused():
     agent = walker()
     _, state = agent.predict(np.zeros((2, 2)))
-    with pytest.raises(WrongShape, match="there are 3 observations; give .* the memory of as many rows"):
+    with pytest.raises(WrongShape, match=r"there are 3 observations; give .* the memory of as many rows"):
         agent.predict(np.zeros((3, 2)), state)
 
 

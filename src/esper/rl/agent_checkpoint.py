@@ -30,7 +30,7 @@ def plain_space(space: spaces.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.MultiDiscrete):
         return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, spaces.MultiBinary):
-        return {"kind": "MultiBinary", "shape": list(space.shape)}
+        return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.n)}
     if isinstance(space, spaces.Box):
         low, high = (torch.from_numpy(bound.astype(np.float64)) for bound in (space.low, space.high))
         return {"kind": "Box", "low": low, "high": high, "dtype": str(space.dtype)}
@@ -49,7 +49,7 @@ def space_in(plain: Mapping[str, Any]) -> spaces.Space[Any]:
     if kind == "MultiDiscrete":
         return spaces.MultiDiscrete(plain["nvec"], start=plain["start"])
     if kind == "MultiBinary":
-        return spaces.MultiBinary(plain["shape"])
+        return spaces.MultiBinary(plain["n"])
     dtype = np.dtype(plain["dtype"]).type
     low, high = (plain[name].numpy().astype(dtype) for name in ("low", "high"))
     return spaces.Box(low, high, dtype=dtype)
