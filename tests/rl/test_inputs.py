@@ -62,6 +62,14 @@ def test_statistics_are_frozen_while_a_rollout_is_made_and_learned_from():
     torch.testing.assert_close(scale.mean, torch.cat(seen).mean(dim=0))
 
 
+def test_numbers_that_fit_already_are_not_scaled():
+    low, high = np.array([-1.0, 0.0, -2.0, -0.1, -np.inf]), np.array([1.0, 1.0, 0.0, 0.1, 0.0])
+    box = spaces.Box(low, high, dtype=np.float64)
+    space = spaces.Tuple([spaces.Discrete(2), box, spaces.MultiBinary(1), spaces.Box(0, 255, (5, 5, 1), np.uint8)])
+    assert Observations(space).unscaled().tolist() == [False] * 2 + [False, False, True, True, True] + [False]
+    assert MixedInputs(Observations(spaces.Box(0.0, 1.0, (3,))), normalise=True).scale is None
+
+
 def test_learning_takes_in_every_rollout_once_and_evaluation_none():
     agent = PPO(Walk, environments=3, steps=16, network=NORMALISED).learn(96)
     agent.evaluate(3)
@@ -94,7 +102,7 @@ def test_bytes_are_scaled_and_numbers_are_not():
 SHOWN = spaces.Dict(
     {
         "eye": spaces.Box(0, 255, (5, 6, 1), np.uint8),
-        "place": spaces.Box(-1.0, 1.0, (2, 2)),
+        "place": spaces.Box(-3.0, 3.0, (2, 2)),
         "kind": spaces.Discrete(3),
         "row": spaces.Tuple([spaces.MultiBinary(2)]),
     }

@@ -94,7 +94,7 @@ class MixedInputs(Inputs):
 
     def __init__(self, observations: Observations, normalise: bool) -> None:
         super().__init__()
-        self.width, numbers = observations.width, observations.numbers()
+        self.width, numbers = observations.width, observations.unscaled()
         self.scale = Scale(numbers) if normalise and bool(numbers.any()) else None
         eyes = {name: Eyes(space) for name, space in observations.images.items()}
         self.eyes, self.shapes = nn.ModuleDict(eyes), {name: each.space.shape for name, each in eyes.items()}
@@ -120,7 +120,7 @@ class OwnInputs(Inputs):
 
     def __init__(self, make: MakeEncoder, observations: Observations, normalise: bool) -> None:
         super().__init__()
-        self.observations, numbers = observations, observations.numbers()
+        self.observations, numbers = observations, observations.unscaled()
         self.scale = Scale(numbers) if normalise and bool(numbers.any()) else None
         self.module = make(observations.space)
         if not isinstance(self.module, nn.Module):

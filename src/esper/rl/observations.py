@@ -77,14 +77,17 @@ class Observations:
         """The spaces of the tensors that are images."""
         return {leaf.tensor: leaf.space for leaf in self.leaves if leaf.tensor != "vector"}
 
-    def numbers(self) -> Tensor:
-        """(width): which columns of `vector` are measured numbers, not choices or flags."""
-        kinds = [
-            torch.full((leaf.width,), isinstance(leaf.space, spaces.Box))
-            for leaf in self.leaves
-            if leaf.tensor == "vector"
-        ]
-        return torch.cat(kinds) if kinds else torch.zeros(0, dtype=torch.bool)
+    def unscaled(self) -> Tensor:
+        """(width): which columns of `vector` are measured numbers of which the space does not say that they fit.
+
+        Choices, flags, and numbers between bounds that lie within -1 and 1 and at least 1 apart do.
+        """
+        columns = np.zeros(self.width, bool)
+        for leaf in self.leaves:
+            if leaf.tensor == "vector" and isinstance(leaf.space, spaces.Box):
+                low, high = leaf.space.low.ravel().astype(np.float64), leaf.space.high.ravel().astype(np.float64)
+                columns[leaf.first : leaf.first + leaf.width] = (low < -1) | (high > 1) | (high - low < 1)
+        return torch.from_numpy(columns)
 
     def of_each(self, observations: Sequence[Any]) -> Observation:
         """One row for each observation."""
