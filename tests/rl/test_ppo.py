@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -111,6 +112,11 @@ BAD_INPUT = {
         lambda: PPO(lambda: object()),
         RLError,
         "gave <object.*>, which has no observation_space and no action_space and no reset and no step",
+    ),
+    "function that makes what only looks like an environment": (
+        lambda: PPO(lambda: SimpleNamespace(observation_space=MANY, action_space=MANY, reset=None, step=None)),
+        RLError,
+        r"which is no gymnasium\.Env; derive its class from gymnasium\.Env",
     ),
     "environment without spaces": (
         lambda: PPO(lambda: Wrong(actions=None)),

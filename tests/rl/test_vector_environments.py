@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from esper.rl import PPO, DiscountMismatch, NoEnvironment, NonFinite, RLError, VectorConfig, replay
@@ -85,6 +86,14 @@ def test_other_processes_and_wrappers_pass():
     agent = PPO(wrapped, steps=8, network=SMALL).learn(32)
     assert agent.buffer.sequences().rewards.max() == 0.5
     agent.close()
+
+
+def test_registered_vector_is_evaluated_in_single_environments(tmp_path):
+    agent = PPO(gymnasium.make_vec("CartPole-v1", num_envs=3), steps=8, network=SMALL).learn(48)
+    assert isinstance(agent.rows.envs.unwrapped, CartPoleVectorEnv)
+    named = PPO("CartPole-v1", steps=8, network=SMALL)
+    agent.save(path := tmp_path / "agent.pt")
+    assert agent.evaluate(3) == named.warm_start(path).evaluate(3)
 
 
 def test_resumed_training_begins_new_episodes_with_the_same_learner(tmp_path):

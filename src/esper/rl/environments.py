@@ -117,7 +117,12 @@ def _checked(env: Any) -> Env:
     missing = [name for name in ASKED if not hasattr(env, name)]
     if missing:
         raise RLError(f"the function that makes environments gave {env!r}, which has no {' and no '.join(missing)}")
+    if not isinstance(env, gymnasium.Env):
+        raise RLError(
+            f"the function that makes environments gave {env!r}, which is no gymnasium.Env; derive its class from "
+            "gymnasium.Env, and give a vector environment itself instead of a function"
+        )
     for name in ASKED[:2]:
         if not isinstance(getattr(env, name), spaces.Space):
             raise RLError(f"{env} has {name} = {getattr(env, name)!r}; it must be a space of gymnasium")
-    return env  # type: ignore[no-any-return] # anything that has what is asked for
+    return env

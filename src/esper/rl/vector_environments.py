@@ -1,8 +1,10 @@
 """A `gymnasium.vector.VectorEnv` as rows of environments, whatever it does where an episode ends."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -35,10 +37,10 @@ class VectorSource:
         self.envs = envs
         self.observation_space, self.action_space = envs.single_observation_space, envs.single_action_space
         functions = getattr(envs.unwrapped, "env_fns", None)
-        self._make: MakeEnv | None = functions[0] if functions else None
+        self._make = functions[0] if functions else _maker_by_spec(envs)
         example = self._make() if self._make else None
         self.discount = None if example is None else getattr(example.unwrapped, "discount", None)
-        self.masking = example is not None and masking(example) is not None
+        self.masking = bool(functions) and example is not None and masking(example) is not None
         if example is not None:
             example.close()
 
@@ -59,6 +61,15 @@ class VectorSource:
                 "evaluate(env=lambda: MyEnv())"
             )
         return Source(self._make).take(count)
+
+
+def _maker_by_spec(envs: VectorEnv[Any, Any, Any]) -> MakeEnv | None:
+    """Makes one environment of the kind of which a registered vector has many."""
+    spec = envs.spec
+    if spec is None or spec.entry_point is None:
+        return None
+    kwargs = {name: value for name, value in spec.kwargs.items() if name not in {"num_envs", "vectorization_mode"}}
+    return partial(gymnasium.make, spec.id, **kwargs)
 
 
 class VectorRows:
