@@ -603,7 +603,7 @@ def test_progress_is_shown_as_a_bar_and_in_tensorboard(tmp_path, capsys):
 
 
 def test_tensorboard_that_is_not_installed_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(RLError, match=r"needs TensorBoard; install it with pip install 'esper-growth\[tensorboard\]'"):
         clock().learn(16, tensorboard_log=tmp_path)
 

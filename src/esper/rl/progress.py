@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
@@ -45,13 +47,9 @@ def shown(start: int, until: int, bar: bool, tensorboard_log: str | Path | None)
     """Shows what it is called with: as a bar in the terminal, in files for TensorBoard, both or neither."""
     board = None
     if tensorboard_log is not None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise RLError(
-                "tensorboard_log needs TensorBoard; install it with pip install 'esper-growth[tensorboard]'"
-            ) from None
-        board = SummaryWriter(str(tensorboard_log))
+        if find_spec("tensorboard") is None:
+            raise RLError("tensorboard_log needs TensorBoard; install it with pip install 'esper-growth[tensorboard]'")
+        board = import_module("torch.utils.tensorboard").SummaryWriter(str(tensorboard_log))
     columns = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     display = Progress(*columns, disable=not bar)
     task = display.add_task("", total=until, completed=start)
