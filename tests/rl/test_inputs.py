@@ -52,14 +52,40 @@ def test_statistics_are_frozen_while_a_rollout_is_made_and_learned_from():
         agent._collect(agent.rows)
         sequences = agent.buffer.sequences()
         assert torch.equal(scale.mean, before)
+        assert scale.count == 48 * update
+        seen.append(sequences.observation["vector"].flatten(0, 1).clone())
+        if update == 0:
+            sequences = agent._at_first_scale(sequences)
+            before = scale.mean.clone()
         again = replay(agent.network, sequences)
         torch.testing.assert_close(again.log_probs, sequences.log_probs, rtol=0.0, atol=1e-5)
-        assert scale.count == 48 * update
+        torch.testing.assert_close(again.values, sequences.values, rtol=0.0, atol=1e-5)
         agent.learner.update(sequences, probe=lambda _: during.append(scale.mean.clone()))
         assert all(torch.equal(mean, before) for mean in during[-STEADY.epochs :])
-        seen.append(sequences.observation["vector"].flatten(0, 1).clone())
-        agent.network.inputs.take_in(sequences.observation, sequences.valid)
+        if update:
+            agent.network.take_in(sequences.observation, sequences.valid)
     torch.testing.assert_close(scale.mean, torch.cat(seen).mean(dim=0))
+
+
+def test_new_statistics_move_no_prediction():
+    agent = PPO(Walk, environments=3, steps=16, network=NORMALISED, config=STEADY).learn(48)
+    agent._collect(agent.rows)
+    sequences = agent.buffer.sequences()
+    before, mean = replay(agent.network, sequences), agent.network.inputs.scale.mean.clone()
+    agent.network.take_in(sequences.observation, sequences.valid)
+    after = replay(agent.network, sequences)
+    assert not torch.equal(agent.network.inputs.scale.mean, mean)
+    torch.testing.assert_close(after.values, before.values, rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(after.log_probs, before.log_probs, rtol=0.0, atol=1e-5)
+
+
+def test_first_statistics_are_those_of_the_first_rollout_and_hold_in_its_update():
+    agent = PPO(Walk, environments=3, steps=16, network=NORMALISED, config=STEADY)
+    assert not agent.network.inputs.known
+    agent.learn(48)
+    assert agent.network.inputs.known
+    vector = agent.buffer.sequences().observation["vector"].flatten(0, 1)
+    torch.testing.assert_close(agent.network.inputs.scale.mean, vector.mean(dim=0))
 
 
 def test_numbers_that_fit_already_are_not_scaled():

@@ -18,6 +18,10 @@ FURTHEST = 10.0
 """Deviations from the mean beyond which a normalised number is cut off."""
 
 
+LEAST = 1e-8
+"""The least variance by which a number is scaled."""
+
+
 class Scale(nn.Module):
     """Numbers at mean 0 and deviation 1, by what has been seen; the statistics change only when told to.
 
@@ -38,14 +42,18 @@ class Scale(nn.Module):
         self.register_buffer("count", torch.tensor(0, dtype=torch.long))
 
     def forward(self, vector: Tensor) -> Tensor:
-        scaled = ((vector - self.mean) * self.variance.clamp(min=1e-8).rsqrt()).clamp(-FURTHEST, FURTHEST)
+        scaled = ((vector - self.mean) * self.variance.clamp(min=LEAST).rsqrt()).clamp(-FURTHEST, FURTHEST)
         return torch.where(self.numbers & (self.count > 0), scaled, vector)
 
     @torch.no_grad()
-    def take_in(self, rows: Tensor) -> None:
-        """Every row (N, columns) counts as much as any row before."""
+    def take_in(self, rows: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Every row (N, columns) counts as much as any row before.
+
+        Gives by which shift and stretch of each column what comes behind can undo the change; None for the first rows.
+        """
         if len(rows) == 0:
-            return
+            return None
+        first, old_mean, old = int(self.count) == 0, self.mean.clone(), self.variance.clamp(min=LEAST).sqrt()
         rows = rows.double()
         share = len(rows) / (len(rows) + int(self.count))
         mean, variance = rows.mean(dim=0), rows.var(dim=0, correction=0)
@@ -53,6 +61,9 @@ class Scale(nn.Module):
         self.variance.copy_((1 - share) * self.variance + share * variance + share * (1 - share) * shift.square())
         self.mean.add_(share * shift)
         self.count += len(rows)
+        stretch = self.variance.clamp(min=LEAST).sqrt() / old
+        changed = torch.where(self.numbers, (self.mean - old_mean) / old, 0.0), torch.where(self.numbers, stretch, 1.0)
+        return None if first else changed
 
 
 class Eyes(nn.Module):
@@ -106,9 +117,12 @@ class MixedInputs(Inputs):
             parts.insert(0, self.scale(observation["vector"]) if self.scale else observation["vector"])
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    def take_in(self, observation: Observation, valid: Tensor) -> None:
-        if self.scale is not None:
-            self.scale.take_in(observation["vector"][valid])
+    @property
+    def known(self) -> bool:
+        return self.scale is None or int(self.scale.count) > 0
+
+    def take_in(self, observation: Observation, valid: Tensor) -> tuple[Tensor, Tensor] | None:
+        return None if self.scale is None else self.scale.take_in(observation["vector"][valid])
 
     def schema(self) -> dict[str, object]:
         images = {name: list(shape) for name, shape in self.shapes.items()}
@@ -137,6 +151,10 @@ class OwnInputs(Inputs):
             flat["vector"] = self.scale(flat["vector"])
         features: Tensor = self.module(self.observations.in_shape(flat))
         return features.view(*lead, -1)
+
+    @property
+    def known(self) -> bool:
+        return self.scale is None or int(self.scale.count) > 0
 
     def take_in(self, observation: Observation, valid: Tensor) -> None:
         if self.scale is not None:

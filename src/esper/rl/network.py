@@ -66,9 +66,17 @@ class Inputs(nn.Module, ABC):
 
     size: int
 
+    @property
+    def known(self) -> bool:
+        """Whether there are statistics by which to normalise, or none are needed."""
+        return True
+
     @abstractmethod
-    def take_in(self, observation: Observation, valid: Tensor) -> None:
-        """Let the valid steps of a rollout change the statistics by which observations are normalised, if any."""
+    def take_in(self, observation: Observation, valid: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Let the valid steps of a rollout change the statistics by which observations are normalised, if any.
+
+        Gives the shift and the stretch of the first columns that undo the change; None if there is nothing to undo.
+        """
 
     @abstractmethod
     def schema(self) -> dict[str, object]:
@@ -185,6 +193,19 @@ class Trunk(Network):
         features: Tensor
         features, state = self.memory(inputs, state, starts)
         return features, state
+
+    @torch.no_grad()
+    def take_in(self, observation: Observation, valid: Tensor) -> None:
+        """Let a rollout change the statistics of observations, and the first layer along, so that no prediction moves.
+
+        Only the first statistics, before anything was learned, just hold; and behind a module of the user's own.
+        """
+        change = self.inputs.take_in(observation, valid)
+        if change is not None:
+            shift, stretch = change
+            columns = self.encoder.weight[:, : len(shift)]
+            self.encoder.bias.add_(columns @ shift)
+            columns.mul_(stretch)
 
     def sizes_schema(self) -> dict[str, object]:
         """What must agree for the weights of this part to fit."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from esper.rl.acting import Acted, act, value_of
+from esper.rl.acting import Acted, act, replay, value_of
 from esper.rl.agent_checkpoint import Saved, plain_space
 from esper.rl.agent_network import Heads, network_for
 from esper.rl.checkpoint import load_checkpoint, restore, restore_weights, save_checkpoint
@@ -25,7 +25,7 @@ from esper.rl.network import MakeEncoder, VectorConfig
 from esper.rl.progress import Callback, LearningProgress, shown
 from esper.rl.rows import EVALUATION, Env, Interface, Rows
 from esper.rl.seats import Seats
-from esper.rl.sequences import Buffer
+from esper.rl.sequences import Buffer, Sequences
 from esper.rl.vector_environments import VectorSource
 
 AnyEnv = str | MakeEnv | Env | VectorEnv[Any, Any, Any]
@@ -115,15 +115,25 @@ class PPO:
         with shown(self.steps, end, progress_bar, tensorboard_log) as show:
             while self.steps < end:
                 returns = self._collect(rows)
-                sequences = self._buffer().sequences()
+                sequences, fresh = self._buffer().sequences(), not self.network.inputs.known
+                if fresh:
+                    sequences = self._at_first_scale(sequences)
                 metrics = self.learner.update(sequences, progress=(self.steps - begun) / (end - begun))
-                # Behind the update, which sees observations at the scale at which they were acted on.
-                self.network.inputs.take_in(sequences.observation, sequences.valid)
+                if not fresh:
+                    # Behind the update, which sees observations at the scale at which they were acted on.
+                    self.network.take_in(sequences.observation, sequences.valid)
                 progress = LearningProgress(self.steps, end, tuple(returns), metrics)
                 show(progress)
                 if callback is not None and callback(progress) is False:
                     break
         return self
+
+    def _at_first_scale(self, sequences: Sequences) -> Sequences:
+        """The first rollout gives the first statistics of observations, and is judged again by them."""
+        self.network.take_in(sequences.observation, sequences.valid)
+        with torch.no_grad():
+            now = replay(self.network, sequences, self.config.exploration)
+        return sequences._replace(log_probs=now.log_probs.masked_fill(~sequences.free, 0.0), values=now.values)
 
     def _course(self, total: int | None, until: int | None) -> tuple[int, int]:
         if total is not None and until is not None:
