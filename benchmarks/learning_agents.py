@@ -39,10 +39,10 @@ class Ours:
             while left and progress.steps >= left[0]:
                 marked(left.pop(0))
 
-        self.agent.learn(until=marks[-1], report=report)
+        self.agent.learn(until=marks[-1], callback=report)
 
     def act(self, observation: Vector, env: Env, info: dict[str, Any], memory: Any) -> tuple[Any, Any]:
-        return self.agent.predict(observation, memory, info)
+        return self.agent.predict(observation, memory, action_masks=info.get("action_mask"))
 
 
 class Marks(BaseCallback):
