@@ -1,24 +1,34 @@
-"""How fast the agent of `esper.rl` learns, side by side with sb3-contrib on the same tasks.
+"""How fast the agent of `esper.rl` learns, side by side with sb3 and sb3-contrib on the same tasks.
 
-    python benchmarks/learning.py       # prints the table; about an hour on one core (needs the extra `benchmark`)
-    python benchmarks/learning.py --tasks matching --seeds 2
+    python benchmarks/learning.py               # hours on one core, most of them theirs (needs the extra `benchmark`)
+    python benchmarks/learning.py --agents ours --tasks recall-4 --seeds 2
+    python benchmarks/learning.py --table       # only prints what is in the file of results
 
 - `hidden-cartpole`: CartPole-v1 without its velocities, so a policy needs memory. At most 500.
+- `recall-2`, `-4`, `-8`: say at every step which of four symbols was seen 2, 4 or 8 steps ago. At most 100; guessing 0.
+- `tmaze-50`, `-200`: a cue at the first step tells where to turn behind a corridor of that length. At most 100;
+  guessing 50.
 - `matching`: name what is seen, one choice in each of three heads, of which random ones are masked. At most 100.
 - `recipes`: a cue at the first step tells which operation pays at the last one, and with which choices of the heads
   that this operation uses; in between few actions are legal, and an illegal one ends the episode. It needs memory,
   masks that depend on the first head, and eight heads together. At most 100.
+- `cartpole`, `acrobot`, `pendulum`: CartPole-v1, Acrobot-v1 and Pendulum-v1, which need no memory.
 
 Our agent has its defaults on all tasks. What belongs to a task is the same for all agents: the steps of `matching` have
 nothing to do with each other, so there it is played without memory and with a discount of 0.4 (as sb3-contrib tests its
-masks), and rollouts are short. Otherwise theirs have the settings of their own test suite: `RecurrentPPO` those for
-hidden CartPole, where observations and rewards are normalised, and `MaskablePPO` the better one of its defaults and its
-tests. Nothing in sb3-contrib has masks and memory: on `recipes` its recurrent agent sees the masks as part of the
-observation, and its masked agent is told the choices that are legal under some operation, the most that its masks can
-say.
+masks), and rollouts are short. Otherwise theirs have the settings of their own test suite or of their zoo:
+`RecurrentPPO` those for hidden CartPole, where observations and rewards are normalised, `MaskablePPO` the better one of
+its defaults and its tests, `PPO` those that the zoo tuned for each of the three environments. Nothing in sb3-contrib
+has masks and memory: on `recipes` its recurrent agent sees the masks as part of the observation, and its masked agent
+is told the choices that are legal under some operation, the most that its masks can say.
 
 Each mark is the mean return of 20 greedy episodes on seeds of their own, played by the same code for all; `seconds` is
-the processor time of training up to there, on one thread. Rows are appended to `benchmarks/results/learning.csv`.
+the processor time of training up to there, on one thread. Rows are appended to `benchmarks/results/learning.csv`, and
+what is there is not played again.
+
+The table compares at equal steps, which is the last mark of a task, and at equal time: the smaller of the two mean
+times to the last mark, with theirs read at the first mark that is not before it, and ours at the last that is not
+behind it.
 """
 
 import argparse
@@ -28,254 +38,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import gymnasium
-import numpy as np
 import torch
-from gymnasium import spaces
-from numpy.typing import NDArray
-from sb3_contrib import MaskablePPO, RecurrentPPO
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from learning_agents import MakeEnv, Masked, Ours, Plain, Player, Recurrent
+from learning_worlds import HEADS, HideVelocity, Matching, Recall, Recipes, SeeMasks, TMaze
 
-from esper.rl import PPO, PPOConfig, VectorConfig
+from esper.rl import PPOConfig, UnsupportedSpace, VectorConfig
 
 EPISODES, FIRST_EPISODE = 20, 10_000
 RESULTS = Path(__file__).parent / "results" / "learning.csv"
-Vector = NDArray[np.float32]
-Flags = NDArray[np.bool_]
-Seen = tuple[Vector, dict[str, Any]]
-Env = gymnasium.Env[Any, Any]
-
-
-class HideVelocity(gymnasium.ObservationWrapper[Vector, Any, Vector]):
-    """CartPole with the position of the cart and the angle of the pole only."""
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        assert isinstance(env.observation_space, spaces.Box)
-        self.observation_space = spaces.Box(env.observation_space.low[::2], env.observation_space.high[::2])
-
-    def observation(self, observation: Vector) -> Vector:
-        return observation[::2]
-
-
-class Matching(gymnasium.Env[Vector, NDArray[np.int64]]):
-    """One point for each of 100 steps at which every head names its target; what is masked away is never a target."""
-
-    sizes = (5, 4, 6)
-    observation_space = spaces.Box(0.0, 1.0, (sum(sizes),))
-    action_space = spaces.MultiDiscrete(list(sizes))
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Seen:
-        super().reset(seed=seed)
-        self.left = 100
-        return self._next()
-
-    def step(self, action: NDArray[np.int64]) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
-        reward = float(np.array_equal(action, self.targets))
-        self.left -= 1
-        observation, info = self._next()
-        return observation, reward, self.left == 0, False, info
-
-    def _next(self) -> Seen:
-        self.targets = self.np_random.integers(self.sizes)
-        shown = np.concatenate([np.arange(size) == it for size, it in zip(self.sizes, self.targets, strict=True)])
-        self.mask = shown | (self.np_random.random(len(shown)) < 0.5)
-        return shown.astype(np.float32), {"action_mask": self.mask}
-
-    def action_masks(self) -> Flags:
-        """Where sb3-contrib looks for masks."""
-        return self.mask
-
-
-SIZES = (6, 3, 7, 4, 3, 3, 4, 5)
-HEADS = {
-    "op": (),
-    "where": (1, 2, 3, 4, 5),
-    "what": (1, 3),
-    "how": (1,),
-    "pace": (2, 4),
-    "shape": (2,),
-    "speed": (3, 5),
-    "target": (4, 5),
-}
-"""The heads in order, each with the operations that use it. Operation 0 waits and uses none."""
-RECIPES = (
-    (1, {"where": 0, "what": 5, "how": 2}),
-    (1, {"where": 2, "what": 1, "how": 0}),
-    (2, {"where": 1, "pace": 2, "shape": 0}),
-    (2, {"where": 0, "pace": 0, "shape": 2}),
-    (3, {"where": 2, "what": 6, "speed": 3}),
-    (3, {"where": 1, "what": 3, "speed": 1}),
-    (4, {"where": 0, "pace": 1, "target": 4}),
-    (4, {"where": 2, "pace": 2, "target": 0}),
-    (5, {"where": 1, "speed": 2, "target": 3}),
-    (5, {"where": 0, "speed": 0, "target": 1}),
-)
-"""What pays: an operation, and a choice for each head that it uses."""
-
-
-class Recipes(gymnasium.Env[Vector, NDArray[np.int64]]):
-    """The cue is gone after the first of six steps; at the last one its recipe pays.
-
-    100 for the right operation with the right choices, of which 40 for the operation alone. Before the last step two
-    random operations are legal, at the last one all but waiting; of each head's choices about half are legal, others
-    under each operation. Heads that the operation does not use may choose anything.
-    """
-
-    steps = 6
-    observation_space = spaces.Box(0.0, 1.0, (len(RECIPES) + 2,))
-    action_space = spaces.MultiDiscrete(list(SIZES))
-    first = np.cumsum((0, *SIZES[:-1]))
-    used = tuple([head for head, under in enumerate(HEADS.values()) if op in under] for op in range(SIZES[0]))
-    wanted = tuple((op, {list(HEADS).index(name): it for name, it in choices.items()}) for op, choices in RECIPES)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Seen:
-        super().reset(seed=seed)
-        self.now, self.cue = 0, int(self.np_random.integers(len(RECIPES)))
-        return self._next()
-
-    def step(self, action: NDArray[np.int64]) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
-        op = int(action[0])
-        legal = self.mask[op, op] and all(self.mask[op, self.first[head] + action[head]] for head in self.used[op])
-        last = self.now == self.steps - 1
-        reward = self._pay(op, action) if legal and last else 0.0
-        self.now += 1
-        observation, info = self._next()
-        return observation, reward, bool(last or not legal), False, info
-
-    def _pay(self, op: int, action: NDArray[np.int64]) -> float:
-        right, choices = self.wanted[self.cue]
-        return 40.0 + 60.0 * fmean(action[head] == it for head, it in choices.items()) if op == right else 0.0
-
-    def _next(self) -> Seen:
-        last = self.now == self.steps - 1
-        self.mask = self._legal(last)
-        observation = np.zeros(len(RECIPES) + 2, np.float32)
-        observation[self.cue], observation[-2], observation[-1] = self.now == 0, self.now == 0, last
-        return observation, {"action_mask": self.mask}
-
-    def _legal(self, last: bool) -> Flags:
-        """(operations, choices of all heads): row k holds for the other heads when operation k is chosen."""
-        legal: Flags = self.np_random.random((SIZES[0], sum(SIZES))) < 0.5
-        one_each = self.first + self.np_random.integers(SIZES, size=(SIZES[0], len(SIZES)))
-        np.put_along_axis(legal, one_each, True, axis=1)
-        op, choices = self.wanted[self.cue]
-        if last:
-            legal[op, [self.first[head] + it for head, it in choices.items()]] = True
-        allowed = range(1, SIZES[0]) if last else self.np_random.permutation(SIZES[0])[:2]
-        legal[:, : SIZES[0]] = np.isin(np.arange(SIZES[0]), allowed)
-        return legal
-
-    def action_masks(self) -> Flags:
-        """What is legal under some legal operation: masks for heads that know nothing of each other."""
-        legal_operations = self.mask[0, : SIZES[0]]
-        return np.asarray(self.mask[legal_operations].any(axis=0))
-
-
-class SeeMasks(gymnasium.Wrapper[Vector, Any, Vector, Any]):
-    """The masks as part of the observation, for an agent that cannot use them otherwise."""
-
-    def __init__(self, env: Recipes) -> None:
-        super().__init__(env)
-        self.observation_space = spaces.Box(0.0, 1.0, (len(RECIPES) + 2 + SIZES[0] * sum(SIZES),))
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Seen:
-        observation, info = self.env.reset(seed=seed, options=options)
-        return _with_mask(observation, info), info
-
-    def step(self, action: Any) -> tuple[Vector, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return _with_mask(observation, info), reward, terminated, truncated, info
-
-
-def _with_mask(observation: Vector, info: dict[str, Any]) -> Vector:
-    return np.concatenate([observation, info["action_mask"].ravel().astype(np.float32)])
-
-
-class Player(Protocol):
-    """Something that learns, and plays greedily."""
-
-    def learn(self, marks: Sequence[int], marked: Callable[[int], None]) -> None:
-        """Train up to the last mark and say so at the end of the first update behind each."""
-
-    def act(self, observation: Vector, env: Env, info: dict[str, Any], memory: Any) -> tuple[Any, Any]:
-        """An action, and what to remember; no memory starts an episode."""
-
-
-class Ours:
-    """`esper.rl.PPO`."""
-
-    def __init__(self, make: Callable[[], Env], seed: int, **settings: Any) -> None:
-        self.agent = PPO(make, seed=seed, **settings)
-
-    def learn(self, marks: Sequence[int], marked: Callable[[int], None]) -> None:
-        left = list(marks)
-
-        def report(progress: Any) -> None:
-            while left and progress.steps >= left[0]:
-                marked(left.pop(0))
-
-        self.agent.learn(until=marks[-1], report=report)
-
-    def act(self, observation: Vector, env: Env, info: dict[str, Any], memory: Any) -> tuple[Any, Any]:
-        return self.agent.predict(observation, memory, info)
-
-
-class Recurrent:
-    """`RecurrentPPO` as the test suite of sb3-contrib trains it on hidden CartPole."""
-
-    def __init__(self, make: Callable[[], Env], seed: int) -> None:
-        envs = DummyVecEnv([make] * 8)
-        envs.seed(seed)
-        self.envs = VecNormalize(envs)
-        self.model = RecurrentPPO(
-            "MlpLstmPolicy",
-            self.envs,
-            n_steps=128,
-            learning_rate=0.0007,
-            batch_size=256,
-            n_epochs=10,
-            max_grad_norm=1,
-            gae_lambda=0.98,
-            policy_kwargs={
-                "net_arch": {"vf": [64], "pi": []},
-                "lstm_hidden_size": 64,
-                "ortho_init": False,
-                "enable_critic_lstm": True,
-            },
-            seed=seed,
-            device="cpu",
-        )
-
-    def learn(self, marks: Sequence[int], marked: Callable[[int], None]) -> None:
-        for mark in marks:
-            self.model.learn(mark - self.model.num_timesteps, reset_num_timesteps=False)
-            marked(mark)
-
-    def act(self, observation: Vector, env: Env, info: dict[str, Any], memory: Any) -> tuple[Any, Any]:
-        seen = self.envs.normalize_obs(observation)
-        assert isinstance(seen, np.ndarray)
-        return self.model.predict(seen, memory, np.array([memory is None]), deterministic=True)
-
-
-class Masked:
-    """`MaskablePPO`: its defaults, or what is said otherwise."""
-
-    def __init__(self, make: Callable[[], Env], seed: int, environments: int = 1, **settings: Any) -> None:
-        envs = DummyVecEnv([make] * environments)
-        envs.seed(seed)
-        self.model = MaskablePPO("MlpPolicy", envs, seed=seed, device="cpu", **settings)
-
-    def learn(self, marks: Sequence[int], marked: Callable[[int], None]) -> None:
-        for mark in marks:
-            if mark > self.model.num_timesteps:
-                self.model.learn(mark - self.model.num_timesteps, reset_num_timesteps=False)
-            marked(mark)
-
-    def act(self, observation: Vector, env: Env, info: dict[str, Any], memory: Any) -> tuple[Any, Any]:
-        return self.model.predict(observation, deterministic=True, action_masks=env.get_wrapper_attr("action_masks")())
 
 
 class Task(NamedTuple):
@@ -283,20 +56,44 @@ class Task(NamedTuple):
 
     optimum: int
     marks: tuple[int, ...]
-    players: dict[str, tuple[Callable[[], Env], Callable[[Callable[[], Env], int], Player]]]
+    players: dict[str, tuple[MakeEnv, Callable[[MakeEnv, int], Player]]]
 
 
-def hidden_cartpole() -> Env:
-    """CartPole without velocities, 500 steps at most."""
-    return HideVelocity(gymnasium.make("CartPole-v1"))
+HALF = (5_000, 10_000, 20_000, 50_000)
+FULL = (10_000, 20_000, 50_000, 100_000)
 
+
+def remembering(optimum: int, marks: tuple[int, ...], make: MakeEnv) -> Task:
+    """For agents with memory."""
+    return Task(optimum, marks, {"ours": (make, Ours), "RecurrentPPO": (make, Recurrent)})
+
+
+def plain(optimum: int, marks: tuple[int, ...], name: str, theirs: Callable[[MakeEnv, int], Player]) -> Task:
+    """A registered environment that needs no memory."""
+    make = partial(gymnasium.make, name)
+    return Task(optimum, marks, {"ours": (make, Ours), "PPO": (make, theirs)})
+
+
+def falling(first: float) -> Callable[[float], float]:
+    """A schedule of sb3: from here to 0 on a straight line."""
+    return lambda left: first * left
+
+
+CARTPOLE = partial(
+    Plain,
+    count=8,
+    n_steps=32,
+    batch_size=256,
+    gae_lambda=0.8,
+    gamma=0.98,
+    n_epochs=20,
+    learning_rate=falling(1e-3),
+    clip_range=falling(0.2),
+)
+ACROBOT = partial(Plain, count=16, normalised=True, n_steps=256, gae_lambda=0.94, n_epochs=4)
+PENDULUM = partial(Plain, count=4, n_steps=1024, gamma=0.9, learning_rate=1e-3, use_sde=True, sde_sample_freq=4)
 
 TASKS = {
-    "hidden-cartpole": Task(
-        500,
-        (20_000, 50_000, 100_000),
-        {"ours": (hidden_cartpole, Ours), "RecurrentPPO": (hidden_cartpole, Recurrent)},
-    ),
     "matching": Task(
         100,
         (1_000, 2_000, 5_000),
@@ -308,6 +105,15 @@ TASKS = {
             "MaskablePPO": (Matching, partial(Masked, n_steps=64, gamma=0.4)),
         },
     ),
+    "cartpole": plain(500, HALF, "CartPole-v1", CARTPOLE),
+    "acrobot": plain(-70, FULL, "Acrobot-v1", ACROBOT),
+    "pendulum": plain(-150, FULL, "Pendulum-v1", PENDULUM),
+    "recall-2": remembering(100, HALF, partial(Recall, 2)),
+    "recall-4": remembering(100, FULL, partial(Recall, 4)),
+    "recall-8": remembering(100, FULL, partial(Recall, 8)),
+    "tmaze-50": remembering(100, HALF, partial(TMaze, 50)),
+    "tmaze-200": remembering(100, FULL, partial(TMaze, 200)),
+    "hidden-cartpole": remembering(500, (20_000, 50_000, 100_000), lambda: HideVelocity(gymnasium.make("CartPole-v1"))),
     "recipes": Task(
         100,
         (20_000, 50_000),
@@ -331,7 +137,7 @@ class Row(NamedTuple):
     seconds: float
 
 
-def greedy_return(player: Player, make: Callable[[], Env]) -> float:
+def greedy_return(player: Player, make: MakeEnv) -> float:
     """The mean over the episodes that every agent is judged by."""
     env, totals = make(), []
     for episode in range(EPISODES):
@@ -365,48 +171,93 @@ def run(name: str, agent: str, seed: int) -> list[Row]:
     return rows
 
 
-def append(rows: Sequence[Row]) -> None:
+def append(rows: Sequence[Row], path: Path) -> None:
     """To the file of results, which keeps what was there."""
-    fresh = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
+    fresh = not path.exists()
+    with path.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if fresh:
             writer.writerow(["task", "agent", "seed", "steps", "return", "seconds"])
         writer.writerows([*row[:4], f"{row.greedy_return:.2f}", f"{row.seconds:.1f}"] for row in rows)
 
 
+def recorded(path: Path) -> list[Row]:
+    """What was played before, in the order of the tasks."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        found = [
+            Row(row["task"], row["agent"], int(row["seed"]), int(row["steps"]), *map(float, list(row.values())[4:]))
+            for row in csv.DictReader(file)
+        ]
+    return sorted(found, key=lambda row: list(TASKS).index(row.task))
+
+
+def at(rows: Sequence[Row], steps: int) -> str:
+    """Mean return, and the lowest and highest of the seeds."""
+    returns = [row.greedy_return for row in rows if row.steps == steps]
+    return f"{fmean(returns):.1f} ({min(returns):.1f} to {max(returns):.1f})"
+
+
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: one line per task, agent and mark, over the seeds."""
+    """Markdown: one line per task and agent, over the seeds."""
     lines = [
-        "| task (most) | agent | steps | return, mean | lowest | highest | seconds |",
-        "|---|---|---|---|---|---|---|",
+        "| task (most) | agent | seeds | steps | return | seconds | at equal time | steps then |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for name, agent, steps in dict.fromkeys((row.task, row.agent, row.steps) for row in rows):
-        found = [row for row in rows if (row.task, row.agent, row.steps) == (name, agent, steps)]
-        returns = [row.greedy_return for row in found]
-        figures = " | ".join(f"{figure:.1f}" for figure in (fmean(returns), min(returns), max(returns)))
-        seconds = fmean(row.seconds for row in found)
-        lines.append(f"| {name} ({TASKS[name].optimum}) | {agent} | {steps:,} | {figures} | {seconds:.0f} |")
+    for name, task in TASKS.items():
+        of = {agent: [row for row in rows if (row.task, row.agent) == (name, agent)] for agent in task.players}
+        seconds = {agent: _seconds(found) for agent, found in of.items() if found}
+        last = task.marks[-1]
+        for agent, times in seconds.items():
+            others = [all_times[last] for other, all_times in seconds.items() if (other == "ours") != (agent == "ours")]
+            equal = min(times[last], max(others)) if others else times[last]
+            mark = (
+                max((mark for mark in task.marks if times[mark] <= equal), default=task.marks[0])
+                if agent == "ours"
+                else min(mark for mark in task.marks if times[mark] >= equal)
+            )
+            seeds = len({row.seed for row in of[agent]})
+            lines.append(
+                f"| {name} ({task.optimum}) | {agent} | {seeds} | {last:,} | {at(of[agent], last)} | {times[last]:.0f} "
+                f"| {at(of[agent], mark)} | {mark:,} |"
+            )
     return "\n".join(lines)
 
 
+def _seconds(rows: Sequence[Row]) -> dict[int, float]:
+    """Mean processor time up to each mark."""
+    return {mark: fmean(row.seconds for row in rows if row.steps == mark) for mark in {row.steps for row in rows}}
+
+
+def play(arguments: argparse.Namespace) -> None:
+    """Train whatever is not recorded: the first seed of all tasks, then the next."""
+    done = {row[:3] for row in recorded(arguments.results)}
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+        for name in arguments.tasks:
+            for agent in TASKS[name].players:
+                wanted = {agent, "ours" if agent == "ours" else "theirs"} & set(arguments.agents)
+                if wanted and (name, agent, seed) not in done:
+                    try:
+                        append(run(name, agent, seed), arguments.results)
+                    except UnsupportedSpace as error:
+                        print(f"{name} {agent} left out: {error}", flush=True)
+
+
 def main() -> None:
-    """Train everything, one after the other."""
+    """Train what is missing, one after the other, and print the table."""
     parser = argparse.ArgumentParser(description="Compare how agents learn.")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), help="default: all")
-    parser.add_argument("--agents", nargs="+", help="some of ours, RecurrentPPO, MaskablePPO (default: all)")
+    parser.add_argument("--agents", nargs="+", default=["ours", "theirs"], help="ours, theirs, or names such as PPO")
     parser.add_argument("--seeds", type=int, default=5, help="how many (default %(default)s)")
-    parser.add_argument("--first-seed", type=int, default=0, help="settings were chosen on seeds from 10 on")
+    parser.add_argument("--first-seed", type=int, default=0, help="settings were chosen on seeds from 100 on")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
+    parser.add_argument("--table", action="store_true", help="play nothing")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows: list[Row] = []
-    for name in arguments.tasks:
-        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-            for agent in arguments.agents or TASKS[name].players:
-                if agent in TASKS[name].players:
-                    rows += run(name, agent, seed)
-                    append(rows[-len(TASKS[name].marks) :])
-    print(table(rows))
+    if not arguments.table:
+        play(arguments)
+    print(table(recorded(arguments.results)))
 
 
 if __name__ == "__main__":

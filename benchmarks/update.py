@@ -2,12 +2,13 @@
 
     python benchmarks/update.py         # prints the table; about a minute on one core (needs the extra `benchmark`)
 
-One update is 8 rows of 150 steps, observations of 128 numbers, eight masked heads, hidden layers, critic and LSTM of
+One update is 8 rows of 150 steps, observations of 128 numbers, eight masked heads, hidden layers, critic and memory of
 128, 4 passes with one minibatch. It is compared with
 
-- `by hand`: the least that such an update can be, written below: the same layers, one call of `nn.LSTM` for the whole
-  batch that never forgets, one ratio per step, advantages given. Goal for ours, with episodes that start inside the
-  rows and everything else that `Learner.update` does: at most 1.25 of it.
+- `by hand`: the least that such an update can be with an LSTM, written below: the same layers, one call of `nn.LSTM`
+  for the whole batch that never forgets, one ratio per step, advantages given. Goal for ours with an LSTM, with
+  episodes that start inside the rows and everything else that `Learner.update` does: at most 1.15 of it. The other
+  kinds of memory are laid beside it.
 - `RecurrentPPO.train()` of sb3-contrib, without masks, on episodes of the same lengths; its LSTM shared between actor
   and critic (which sends no gradient into it), or one for each, which is its default.
 
@@ -31,13 +32,13 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor, nn
 
-from esper.rl import Learner, MemoryState, PPOConfig, Sequences, VectorConfig, VectorNetwork, act
+from esper.rl import MEMORIES, Learner, PPOConfig, Sequences, VectorConfig, VectorNetwork, act
 
 ROWS, STEPS, INPUTS, SIZE, PASSES = 8, 150, 128, 128, 4
 SIZES = (6, 3, 7, 4, 3, 3, 4, 5)
 SHAPE = (len(SIZES), max(SIZES))
-OURS = "ours, 3 to 5 episodes a row"
-UPDATE_GOAL, ACT_GOAL = 1.25, 1.0
+OURS = "ours with lstm, 3 to 5 episodes a row"
+UPDATE_GOAL, ACT_GOAL = 1.15, 1.0
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -183,35 +184,43 @@ def recurrent_ppo(starts: Tensor, shared: bool) -> RecurrentPPO:
     return model
 
 
+def policy(kind: str) -> VectorNetwork:
+    """Eight heads and a memory of one kind."""
+    heads = {f"head{place}": size for place, size in enumerate(SIZES)}
+    return VectorNetwork(INPUTS, heads, config=VectorConfig(SIZE, SIZE, SIZE, memory_kind=kind))
+
+
+def learning(kind: str, starts: Tensor, generator: torch.Generator) -> Callable[[], object]:
+    """One update of ours."""
+    network = policy(kind)
+    config = PPOConfig(epochs=PASSES, minibatches=1, target_kl=float("inf"), max_gradient_norm=1.0)
+    return partial(Learner(network, config).update, experience(network, starts, generator))
+
+
 def updates(repeats: int) -> list[tuple[str, float]]:
     """Milliseconds of one update of each."""
     generator = torch.Generator().manual_seed(0)
-    heads = {f"head{place}": size for place, size in enumerate(SIZES)}
-    network = VectorNetwork(INPUTS, heads, config=VectorConfig(SIZE, SIZE, SIZE))
-    learner = Learner(network, PPOConfig(epochs=PASSES, minibatches=1, target_kl=float("inf"), max_gradient_norm=1.0))
-    starts = starting_steps(inside=True, generator=generator)
-    several = experience(network, starts, generator)
-    single = experience(network, starting_steps(inside=False, generator=generator), generator)
+    starts, single = (starting_steps(inside, generator) for inside in (True, False))
     advantages, returns = torch.randn(2, ROWS, STEPS, generator=generator)
+    whole = experience(policy("lstm"), single, generator)
     runs: dict[str, Callable[[], object]] = {
-        "by hand, memory never wiped": partial(ByHand().update, single, advantages, returns),
-        OURS: partial(learner.update, several),
-        "ours, one episode a row": partial(learner.update, single),
+        "by hand, memory never wiped": partial(ByHand().update, whole, advantages, returns),
+        OURS: learning("lstm", starts, generator),
+        "ours with lstm, one episode a row": learning("lstm", single, generator),
+        "ours with linear (the default), 3 to 5 episodes a row": learning("linear", starts, generator),
+        "ours with gru, 3 to 5 episodes a row": learning("gru", starts, generator),
         "RecurrentPPO, shared LSTM": recurrent_ppo(starts, shared=True).train,
         "RecurrentPPO, default": recurrent_ppo(starts, shared=False).train,
     }
     return list(zip(runs, interleaved(repeats, *runs.values()), strict=True))
 
 
-def decision(repeats: int) -> float:
+def decision(kind: str, repeats: int) -> float:
     """Milliseconds of one decision for all rows."""
-    generator = torch.Generator().manual_seed(0)
-    heads = {f"head{place}": size for place, size in enumerate(SIZES)}
-    network = VectorNetwork(INPUTS, heads, config=VectorConfig(SIZE, SIZE, SIZE))
+    generator, network = torch.Generator().manual_seed(0), policy(kind)
     mask = (torch.arange(SHAPE[1]) < torch.tensor(SIZES).unsqueeze(-1)).expand(ROWS, 1, *SHAPE)
     seen = {"vector": torch.randn(ROWS, INPUTS, generator=generator), "mask": mask}
-    state = MemoryState(*(torch.zeros(1, ROWS, SIZE) for _ in range(2)))
-    starts = torch.zeros(ROWS, dtype=torch.bool)
+    state, starts = network.memory.start(ROWS), torch.zeros(ROWS, dtype=torch.bool)
     return interleaved(100 * repeats, lambda: act(network, seen, state, starts, generator))[0]
 
 
@@ -226,7 +235,8 @@ def main() -> None:
     for name, time_taken in found:
         goal = f"≤ {UPDATE_GOAL}" if name == OURS else ""
         print(f"| update: {name} | {time_taken:.1f} | {time_taken / found[0][1]:.2f} | {goal} |")
-    print(f"| decision for {ROWS} rows | {decision(repeats):.2f} | | ≤ {ACT_GOAL:g} ms |")
+    for kind in MEMORIES:
+        print(f"| decision for {ROWS} rows with {kind} | {decision(kind, repeats):.2f} | | ≤ {ACT_GOAL:g} ms |")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Recurrent PPO learns any gymnasium environment with Box observations and Discrete or MultiDiscrete actions.
+"""Recurrent PPO learns gymnasium environments: vectors, images, dictionaries; choices, many heads, real numbers.
 
     python examples/ppo_on_gymnasium.py                       # CartPole, half a minute on one core
     python examples/ppo_on_gymnasium.py --hide-velocity       # what it must now remember is not in the observation
-    python examples/ppo_on_gymnasium.py --env Acrobot-v1 --steps 100000
+    python examples/ppo_on_gymnasium.py --env Pendulum-v1 --steps 100000
+    python examples/ppo_on_gymnasium.py --save agent.pt       # and again with --load agent.pt, to go on exactly
 
 Without its velocities CartPole cannot be balanced by looking at the present alone: a policy without memory (try
 `network=VectorConfig(memory=0)` below) stays below a return of about 50 of 500.
@@ -39,17 +40,6 @@ def show(progress: LearningProgress) -> None:
         print(f"step {progress.steps:>7}   mean return while exploring {fmean(progress.returns):7.1f}", flush=True)
 
 
-def train(env: str, steps: int, seed: int = 0, hide_velocity: bool = False) -> list[float]:
-    """Returns of 20 episodes in which the trained agent always takes the likeliest action."""
-
-    def make() -> gymnasium.Env[Any, Any]:
-        return HideVelocity(gymnasium.make(env)) if hide_velocity else gymnasium.make(env)
-
-    agent = PPO(make, seed=seed)
-    agent.learn(until=steps, report=show)
-    return agent.evaluate(episodes=20)
-
-
 def main() -> None:
     """Train and evaluate."""
     parser = argparse.ArgumentParser(description="Train recurrent PPO on a gymnasium environment.")
@@ -57,9 +47,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50_000, help="environment steps in all (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
     parser.add_argument("--hide-velocity", action="store_true", help="CartPole: hide both velocities")
+    parser.add_argument("--save", metavar="FILE", help="write the agent to this file at the end")
+    parser.add_argument("--load", metavar="FILE", help="go on with the agent of this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    returns = train(arguments.env, arguments.steps, arguments.seed, arguments.hide_velocity)
+
+    def make() -> gymnasium.Env[Any, Any]:
+        env: gymnasium.Env[Any, Any] = gymnasium.make(arguments.env)
+        return HideVelocity(env) if arguments.hide_velocity else env
+
+    agent = PPO.load(arguments.load, make) if arguments.load else PPO(make, seed=arguments.seed)
+    agent.learn(until=arguments.steps, callback=show)
+    if arguments.save:
+        agent.save(arguments.save)
+    returns = agent.evaluate(episodes=20)
     print(f"mean greedy return of {len(returns)} episodes: {fmean(returns):.1f}")
 
 

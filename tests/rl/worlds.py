@@ -1,5 +1,7 @@
 """Small environments in which it is plain what is right."""
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -47,10 +49,12 @@ class Wrong(Clock):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        return self.wrong.get("seen", self.seen()), self.info()
+        return self.wrong.get("reset", (self.wrong.get("seen", self.seen()), self.info()))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, _ = super().step(action)
+        if "step" in self.wrong:
+            return self.wrong["step"]
         return self.wrong.get("then", observation), self.wrong.get("reward", reward), terminated, truncated, self.info()
 
     def info(self) -> dict[str, Any]:
@@ -148,3 +152,56 @@ class Recall(gymnasium.Env):
         seen = np.zeros(3, np.float32)
         seen[2] = float(self.passed > self.blank)
         return seen, float(asked and int(action) == self.cue), asked, False, {}
+
+
+class Anything(gymnasium.Env):
+    """Shows random elements of any space, takes any action, and ends after a random time in either way."""
+
+    def __init__(self, shown: spaces.Space[Any], taken: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = copy.deepcopy(shown), copy.deepcopy(taken)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.left = int(self.np_random.integers(2, 9))
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.left -= 1
+        over, cut = self.left <= 0, bool(self.np_random.random() < 0.5)
+        return self.observation_space.sample(), float(self.np_random.normal()), over and not cut, over and cut, {}
+
+
+class Show(gymnasium.Env):
+    """Shows a random element of a space, and pays in one step by what was done; one step an episode."""
+
+    def __init__(self, shown: spaces.Space[Any], taken: spaces.Space[Any], pays: Callable[[Any, Any], float]) -> None:
+        self.observation_space, self.action_space = copy.deepcopy(shown), copy.deepcopy(taken)
+        self.pays = pays
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.shown = self.observation_space.sample()
+        return self.shown, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), float(self.pays(self.shown, action)), True, False, {}
+
+
+class Asked(Walk):
+    """A walk that is asked for its masks."""
+
+    def info(self) -> dict[str, Any]:
+        super().info()
+        return {}
+
+    def action_masks(self) -> Any:
+        return self.mask.copy()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *rest, _ = super().step(action)
+        return (*rest, {})

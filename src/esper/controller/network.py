@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from esper.contracts import CHOICES, HEADS_OF, EsperError, Head, ObservationFields, Op
 from esper.controller.features import places
-from esper.rl import Critic, Encoded, Memory, MemoryState, Network, Observation, orthogonal, pin
+from esper.rl import Critic, Encoded, LSTMMemory, MemoryState, Network, Observation, orthogonal, pin
 
 HEADS = tuple(Head)
 LATER = HEADS[2:]
@@ -89,7 +89,7 @@ class ControllerNetwork(Network):
         self.slot_encoder = orthogonal(nn.Linear(2 * len(fields.slots) + len(Op), width), gain)
         self.offer_encoder = orthogonal(nn.Linear((1 + offer_bits) * len(fields.blueprints), width), gain)
         self.trunk = orthogonal(nn.Linear(2 * len(fields.host) + len(Op) + 2 * width, trunk), gain)
-        self.memory = Memory(trunk, memory)
+        self.memory = LSTMMemory(trunk, memory)
         self.critic = Critic(memory, trunk)
         self.op_head = orthogonal(nn.Linear(memory, len(Op)), 0.01)
         self.op_head.bias.data.copy_(torch.tensor([PRIOR.get(op, 0.0) for op in Op]))

@@ -16,15 +16,23 @@ from esper.rl.checkpoint import (
     upgrade_checkpoint,
 )
 from esper.rl.config import PPOConfig
+from esper.rl.environments import NoEnvironment, SharedEnvironment
 from esper.rl.errors import BufferFull, DiscountMismatch, EmptyMask, NonFinite, NoSteps, OpenRow, RLError, WrongShape
 from esper.rl.extremes import StepRatio, extreme_ratios
 from esper.rl.gae import advantages, normalised
+from esper.rl.gaussian import Gaussian
+from esper.rl.gaussian_network import GaussianNetwork
 from esper.rl.learner import Counters, Learner
 from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.memory import Memory, MemoryState, NoMemory
+from esper.rl.memory_gated import GRUMemory, LSTMMemory
+from esper.rl.memory_kinds import MEMORIES, make_memory
+from esper.rl.memory_linear import LinearMemory
 from esper.rl.metrics import HeadMetrics, UpdateMetrics
-from esper.rl.network import Critic, Encoded, Network, Observation, VectorConfig, VectorNetwork, orthogonal, pin
+from esper.rl.network import Critic, Encoded, Inputs, Network, Observation, VectorConfig, VectorNetwork, orthogonal, pin
 from esper.rl.normalise import Moments
-from esper.rl.ppo import PPO, LearningProgress, UnsupportedSpace
+from esper.rl.observations import UnsupportedSpace
+from esper.rl.ppo import PPO
+from esper.rl.progress import LearningProgress
 from esper.rl.resolve import Resolve, Typical
 from esper.rl.sequences import Buffer, Sequences, join

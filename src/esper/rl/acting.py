@@ -18,12 +18,13 @@ class Acted(NamedTuple):
     """A decision per row. `log_probs` and `free` are (B, heads); unused heads chose 0 with log-probability 0."""
 
     choices: Tensor
+    """(B, heads): whole numbers, or real ones if the network is continuous."""
     log_probs: Tensor
     free: Tensor
     values: Tensor
     state: MemoryState
     distributions: tuple[Tensor, ...]
-    """Log-probabilities of all choices, one tensor (B, heads, choices) per level."""
+    """Log-probabilities of all choices, one tensor (B, heads, choices) per level; none of real numbers."""
 
 
 class Replayed(NamedTuple):
@@ -51,6 +52,8 @@ def act(
     """
     observation = {name: value.unsqueeze(1) for name, value in observation.items()}
     encoded = network.encode(observation, state, starts.unsqueeze(1))
+    if network.continuous:
+        return _numbers_drawn(network, encoded, generator)
     choices = torch.zeros(*encoded.values.shape, len(network.heads), dtype=torch.long, device=encoded.values.device)
     log_probs, free = torch.zeros_like(choices, dtype=torch.float32), torch.zeros_like(choices, dtype=torch.bool)
     distributions = []
@@ -64,6 +67,14 @@ def act(
         distributions.append(distribution.squeeze(1))
     values = encoded.values.squeeze(1)
     return Acted(choices.squeeze(1), log_probs.squeeze(1), free.squeeze(1), values, encoded.state, tuple(distributions))
+
+
+def _numbers_drawn(network: Network, encoded: Encoded, generator: torch.Generator | None) -> Acted:
+    law = network.gaussian(encoded)
+    numbers = law.draw(generator)
+    free = torch.ones_like(numbers, dtype=torch.bool)
+    log_probs, values = law.log_probs(numbers).squeeze(1), encoded.values.squeeze(1)
+    return Acted(numbers.squeeze(1), log_probs, free.squeeze(1), values, encoded.state, ())
 
 
 def _drawn(distribution: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -80,6 +91,9 @@ def value_of(network: Network, observation: Observation, state: MemoryState, sta
 def replay(network: Network, sequences: Sequences, exploration: float = 0.0) -> Replayed:
     """Whole rows again, from their stored first states, with gradients."""
     encoded = network.encode(sequences.observation, sequences.state, sequences.starts)
+    if network.continuous:
+        law = network.gaussian(encoded)
+        return Replayed(law.log_probs(sequences.choices), law.nats(), sequences.free, encoded.values)
     parts = [_judged(network, encoded, sequences, level, exploration) for level in range(len(network.levels))]
     log_probs, entropies, free = (torch.cat(column, dim=-1) for column in zip(*parts, strict=True))
     return Replayed(log_probs, entropies, free, encoded.values)

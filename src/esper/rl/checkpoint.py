@@ -128,6 +128,15 @@ def restore(checkpoint: Checkpoint, learner: Learner) -> None:
     learner.past = past
 
 
+def restore_weights(checkpoint: Checkpoint, learner: Learner) -> None:
+    """Give a learner the weights alone, and the scale of returns that belongs to the critic."""
+    network = learner.network
+    require_same_schema(checkpoint.schema, network.schema())
+    require_same_weights(checkpoint.weights, network.state_dict())
+    network.load_state_dict(checkpoint.weights)
+    learner.moments = Moments(**checkpoint.moments)
+
+
 def _past_in(saved: Sequence[Any], network: Network) -> tuple[Rollout, ...]:
     try:
         return tuple(rollout_in(each, network) for each in saved)
@@ -138,10 +147,10 @@ def _past_in(saved: Sequence[Any], network: Network) -> tuple[Rollout, ...]:
         ) from None
 
 
-def generator_in(state: Tensor) -> torch.Generator:
+def generator_in(state: Tensor, device: torch.device | None = None) -> torch.Generator:
     """Random numbers that go on from a saved state."""
     try:
-        return torch.Generator().set_state(state)
+        return torch.Generator(device or "cpu").set_state(state)
     except (RuntimeError, TypeError):
         raise BadCheckpoint("the checkpoint's random numbers are damaged; use another checkpoint") from None
 

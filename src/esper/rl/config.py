@@ -13,7 +13,7 @@ class PPOConfig:
 
     discount: float = 0.99
     """Worth of the next step's return."""
-    smoothing: float = 0.98
+    smoothing: float = 0.95
     """Lambda of the advantage estimate: 0 trusts the critic, 1 trusts what happened."""
     epochs: int = 10
     """Passes over the experience. Each replays whole rows from their stored states, which is right for memory."""
@@ -21,7 +21,7 @@ class PPOConfig:
     """Parts of the rows, whole, per pass."""
     reuse: int = 1
     """Updates that learn from a rollout: its own and the next ones. 1 forgets it at once."""
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
     final_learning_rate: float = 3e-4
     """Reached at the end of training, on a straight line."""
     clip: float = 0.2

@@ -1,4 +1,4 @@
-"""What a learner asks of a network, the parts all networks share, and a network for plain vectors.
+"""What a learner asks of a network, the parts all networks share, and a network with heads of choices.
 
 A decision has several heads. They are drawn in levels: a level sees the choices of the levels before it. Which heads
 shape the action is decided by the first one, through the table `uses`; a head that is not used has a single legal
@@ -7,14 +7,17 @@ choice, number 0. So its log-probability and entropy are 0 and it gets no gradie
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from esper.rl.errors import RLError
-from esper.rl.memory import Memory, MemoryState, NoMemory
+from esper.rl.gaussian import Gaussian
+from esper.rl.memory import Memory, MemoryState
+from esper.rl.memory_kinds import make_memory, require_kind
 
 Observation = dict[str, Tensor]
 
@@ -33,8 +36,10 @@ class Network(nn.Module, ABC):
     heads: tuple[str, ...]
     levels: tuple[slice, ...]
     """The heads of each level, in order."""
-    memory: Memory | NoMemory
+    memory: Memory
     critic: "Critic"
+    continuous: bool = False
+    """Whether choices are real numbers: they are drawn from `gaussian`, all heads at once, and not from `logits`."""
 
     @abstractmethod
     def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
@@ -44,6 +49,10 @@ class Network(nn.Module, ABC):
     def logits(self, encoded: Encoded, observation: Observation, level: int, choices: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and mask of a level's heads, each (B, T, heads, choices); reads the choices of earlier levels."""
 
+    def gaussian(self, encoded: Encoded) -> Gaussian:
+        """What the real numbers of all heads are drawn from, (B, T, heads)."""
+        raise NotImplementedError(f"{type(self).__name__} has choices, not real numbers")
+
     @abstractmethod
     def head_gradients(self) -> Sequence[Sequence[Tensor | None]]:
         """The gradients of the parameters that belong to each head alone."""
@@ -51,6 +60,45 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def schema(self) -> dict[str, object]:
         """Everything that must agree for weights to fit: sizes, and the names of heads and features."""
+
+
+class Inputs(nn.Module, ABC):
+    """From an observation (B, T, ...) to one flat tensor (B, T, size), before a network's first layer."""
+
+    size: int
+
+    @property
+    def known(self) -> bool:
+        """Whether there are statistics by which to normalise, or none are needed."""
+        return True
+
+    @abstractmethod
+    def take_in(self, observation: Observation, valid: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Let the valid steps of a rollout change the statistics by which observations are normalised, if any.
+
+        Gives the shift and the stretch of the first columns that undo the change; None if there is nothing to undo.
+        """
+
+    @abstractmethod
+    def schema(self) -> dict[str, object]:
+        """What must agree for weights to fit."""
+
+
+class VectorInputs(Inputs):
+    """`vector` as it is."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, observation: Observation) -> Tensor:
+        return observation["vector"]
+
+    def take_in(self, observation: Observation, valid: Tensor) -> None:
+        """There are no statistics."""
+
+    def schema(self) -> dict[str, object]:
+        return {"inputs": self.size}
 
 
 class Critic(nn.Module):
@@ -101,27 +149,78 @@ def pin(mask: Tensor, used: Tensor) -> Tensor:
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
 
+MakeEncoder = Callable[[spaces.Space[Any]], nn.Module]
+
+
 @dataclass(frozen=True)
 class VectorConfig:
-    """Sizes of a network for vectors. `memory` 0 makes it memoryless."""
+    """Sizes of a network. `memory` 0 makes it memoryless."""
 
     hidden: int = 64
     memory: int = 64
     critic: int = 64
     activation: str = "tanh"
+    memory_kind: str = "linear"
+    """One of the kinds in `memory_kinds`: linear, lstm or gru."""
+    normalise: bool = False
+    """Whether measured numbers are shifted and scaled by the mean and deviation of what has been seen."""
+    encoder: MakeEncoder | None = field(default=None, compare=False)
+    """Makes a module of one's own for an observation space, which stands before the first layer."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "critic"):
             if getattr(self, name) < 1:
                 raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
         if self.memory < 0:
-            raise RLError(f"memory = {self.memory}; give 0 for none, or the size of the LSTM")
+            raise RLError(f"memory = {self.memory}; give 0 for none, or the number of its features")
         if self.activation not in ACTIVATIONS:
             raise RLError(f"activation = '{self.activation}'; choose one of {', '.join(ACTIVATIONS)}")
+        require_kind(self.memory_kind)
 
 
-class VectorNetwork(Network):
-    """For observations `vector` (B, T, D) and `mask` (B, T, K, heads, choices).
+class Trunk(Network):
+    """Everything but the heads: inputs, one layer, a memory, a critic."""
+
+    def __init__(self, inputs: int | Inputs, config: VectorConfig | None) -> None:
+        super().__init__()
+        self.config = config or VectorConfig()
+        self.activation = ACTIVATIONS[self.config.activation]
+        self.inputs = VectorInputs(inputs) if isinstance(inputs, int) else inputs
+        hidden = self.config.hidden
+        self.encoder = orthogonal(nn.Linear(self.inputs.size, hidden), 2**0.5)
+        self.memory = make_memory(self.config.memory_kind, hidden, self.config.memory)
+        self.critic = Critic(self.memory.size, self.config.critic)
+
+    def features(self, observation: Observation, state: MemoryState, starts: Tensor) -> tuple[Tensor, MemoryState]:
+        """What heads and critic read, (B, T, size), and the next state."""
+        inputs = self.activation(self.encoder(self.inputs(observation)))
+        features: Tensor
+        features, state = self.memory(inputs, state, starts)
+        return features, state
+
+    @torch.no_grad()
+    def take_in(self, observation: Observation, valid: Tensor) -> None:
+        """Let a rollout change the statistics of observations, and the first layer along, so that no prediction moves.
+
+        Only the first statistics, before anything was learned, just hold; and behind a module of the user's own.
+        """
+        change = self.inputs.take_in(observation, valid)
+        if change is not None:
+            shift, stretch = change
+            columns = self.encoder.weight[:, : len(shift)]
+            self.encoder.bias.add_(columns @ shift)
+            columns.mul_(stretch)
+
+    def sizes_schema(self) -> dict[str, object]:
+        """What must agree for the weights of this part to fit."""
+        names = ["hidden", "memory", "critic", "activation"]
+        if self.config.memory_kind != "lstm":  # files that name no kind have an LSTM
+            names.append("memory_kind")
+        return self.inputs.schema() | {name: getattr(self.config, name) for name in names}
+
+
+class VectorNetwork(Trunk):
+    """Heads of choices, for observations with a `mask` (B, T, K, heads, choices).
 
     K is 1, or the number of choices of the first head: then row k of the mask holds for the other heads when the first
     one chose k. All heads have room for as many choices as the largest one; the rest is masked.
@@ -130,19 +229,17 @@ class VectorNetwork(Network):
     uses: Tensor
 
     def __init__(
-        self, inputs: int, sizes: Mapping[str, int], uses: Tensor | None = None, config: VectorConfig | None = None
+        self,
+        inputs: int | Inputs,
+        sizes: Mapping[str, int],
+        uses: Tensor | None = None,
+        config: VectorConfig | None = None,
     ) -> None:
-        super().__init__()
-        config = config or VectorConfig()
-        self.config = config
+        super().__init__(inputs, config)
         self.heads, self.sizes = tuple(sizes), tuple(sizes.values())
         count, room = len(self.heads), max(self.sizes)
         self.shape = (count, room)
         self.levels = (slice(0, 1), slice(1, count)) if count > 1 else (slice(0, 1),)
-        self.activation = ACTIVATIONS[config.activation]
-        self.encoder = orthogonal(nn.Linear(inputs, config.hidden), 2**0.5)
-        self.memory = Memory(config.hidden, config.memory) if config.memory else NoMemory(config.hidden)
-        self.critic = Critic(self.memory.size, config.critic)
         self.actor = orthogonal(nn.Linear(self.memory.size, count * room), 0.01)
         # What the first head's choice adds to the logits of the others.
         self.given_first = nn.Parameter(torch.zeros(self.sizes[0], count - 1, room))
@@ -150,8 +247,7 @@ class VectorNetwork(Network):
         self.register_buffer("uses", everything if uses is None else uses)
 
     def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
-        inputs = self.activation(self.encoder(observation["vector"]))
-        features, state = self.memory(inputs, state, starts)
+        features, state = self.features(observation, state, starts)
         return Encoded((self.actor(features).unflatten(-1, self.shape),), self.critic(features), state)
 
     def logits(self, encoded: Encoded, observation: Observation, level: int, choices: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,13 +273,5 @@ class VectorNetwork(Network):
         return own
 
     def schema(self) -> dict[str, object]:
-        return {
-            "network": "vector",
-            "inputs": self.encoder.in_features,
-            "heads": dict(zip(self.heads, self.sizes, strict=True)),
-            "uses": self.uses.tolist(),
-            "hidden": self.config.hidden,
-            "memory": self.config.memory,
-            "critic": self.config.critic,
-            "activation": self.config.activation,
-        }
+        heads = {"heads": dict(zip(self.heads, self.sizes, strict=True)), "uses": self.uses.tolist()}
+        return {"network": "vector", **heads, **self.sizes_schema()}

@@ -15,11 +15,15 @@ from esper.rl.memory import MemoryState
 
 
 class Sequences(NamedTuple):
-    """B rows of T steps: what a learner learns from. Behind a row's last step `valid` is False and all else is 0."""
+    """B rows of T steps: what a learner learns from.
+
+    Behind a row's last step `valid` is False and all else is 0. Between two episodes there may be steps that are not
+    valid either, in which nothing was done.
+    """
 
     observation: dict[str, Tensor]
     choices: Tensor
-    """(B, T, heads), long."""
+    """(B, T, heads): whole numbers, or real ones if the network is continuous."""
     log_probs: Tensor
     """(B, T, heads), of the choices when they were made."""
     free: Tensor
@@ -79,23 +83,25 @@ ROW_TENSORS = tuple(name for name in Sequences._fields if name not in {"observat
 class Buffer:
     """Room for `rows` rows of at most `steps` steps, filled one step of all rows at a time and used again and again."""
 
-    def __init__(self, rows: int, steps: int, example: Mapping[str, Tensor], heads: int) -> None:
-        """`example` is one row's observation of one step."""
-        shape = (rows, steps)
+    def __init__(
+        self, rows: int, steps: int, example: Mapping[str, Tensor], heads: int, continuous: bool = False
+    ) -> None:
+        """`example` is one row's observation of one step, on the device where there is to be room."""
+        shape, device = (rows, steps), next(iter(example.values())).device
         self.steps = steps
         self._used = 0
         self._state: MemoryState | None = None
         self._data = Sequences(
-            {name: torch.zeros(*shape, *value.shape, dtype=value.dtype) for name, value in example.items()},
-            choices=torch.zeros(*shape, heads, dtype=torch.long),
-            log_probs=torch.zeros(*shape, heads),
-            free=torch.zeros(*shape, heads, dtype=torch.bool),
-            values=torch.zeros(shape),
-            rewards=torch.zeros(shape),
-            bootstrap=torch.zeros(shape),
-            starts=torch.zeros(shape, dtype=torch.bool),
-            ends=torch.zeros(shape, dtype=torch.bool),
-            valid=torch.ones(shape, dtype=torch.bool),
+            {name: value.new_zeros(*shape, *value.shape) for name, value in example.items()},
+            choices=torch.zeros(*shape, heads, dtype=torch.float if continuous else torch.long, device=device),
+            log_probs=torch.zeros(*shape, heads, device=device),
+            free=torch.zeros(*shape, heads, dtype=torch.bool, device=device),
+            values=torch.zeros(shape, device=device),
+            rewards=torch.zeros(shape, device=device),
+            bootstrap=torch.zeros(shape, device=device),
+            starts=torch.zeros(shape, dtype=torch.bool, device=device),
+            ends=torch.zeros(shape, dtype=torch.bool, device=device),
+            valid=torch.ones(shape, dtype=torch.bool, device=device),
             state=MemoryState(torch.zeros(0), torch.zeros(0)),
         )
 
@@ -117,9 +123,12 @@ class Buffer:
         data.starts[:, now], data.choices[:, now] = starts, choices
         data.log_probs[:, now], data.free[:, now] = log_probs, free
 
-    def conclude(self, values: Tensor, rewards: Tensor, ends: Tensor, bootstrap: Tensor) -> None:
-        """Close the step with what came of it."""
+    def conclude(
+        self, values: Tensor, rewards: Tensor, ends: Tensor, bootstrap: Tensor, valid: Tensor | None = None
+    ) -> None:
+        """Close the step with what came of it; rows that are not `valid` made no step."""
         now, data = self._used, self._data
+        data.valid[:, now] = True if valid is None else valid
         data.values[:, now], data.rewards[:, now] = values, rewards
         data.ends[:, now], data.bootstrap[:, now] = ends, bootstrap
         self._used += 1

@@ -1,0 +1,103 @@
+"""A linear recurrence: what is remembered turns and fades at rates of its own, and what is seen sets the pace.
+
+Each of N cells holds a complex number h. At every step
+
+    h <- exp(d (i w - r)) h + d u
+
+where u, a complex number, and d, from 0 to 2, are read from the input, and the frequency w and the rate of decay r > 0
+are learned. Cells that turn at different frequencies hold what was seen k steps ago for all k at once, as a Fourier
+series does, so recalling it is a matter of the layer that reads them, not of learning to pass it on k times. Rates are
+spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a long episode what was seen at its
+start, with or without a gradient that reaches back so far. A pace d of 0 holds everything as it is.
+
+The recurrence has no nonlinearity, so that its gradient is the same recurrence backwards: two loops of one operation
+per step, whatever the episodes do.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from esper.rl.memory import Memory, MemoryState
+
+SHORTEST, LONGEST = 4.0, 1000.0
+"""Steps after which a cell has faded to 1/e, at the beginning of training."""
+
+
+class LinearRecurrence(torch.autograd.Function):
+    """The recurrence over (T, B, N), from a first state (B, N); its gradient is written out, because complex numbers
+    cost torch's own several times as much.
+
+    `pace` is d, `written` is u, `rates` and `frequencies` are r and w of each cell, `keep` (T, B, 1) is 0 at starts.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *given: Tensor) -> Tensor:
+        pace, written, rates, frequencies, keep, first = given
+        factors = torch.polar(torch.exp(-rates * pace) * keep, frequencies * pace)
+        states = pace * written
+        last = first
+        for factor, state in zip(factors.unbind(), states.unbind(), strict=True):
+            last = torch.addcmul(state, factor, last, out=state)
+        ctx.save_for_backward(pace, written, rates, frequencies, factors, states)
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None, Tensor]:
+        pace, written, rates, frequencies, factors, states = ctx.saved_tensors
+        total = gradients[0].clone()
+        back = factors.conj().resolve_conj()
+        later = total[-1]
+        for factor, state in zip(back[1:].unbind()[::-1], total[:-1].unbind()[::-1], strict=True):
+            later = torch.addcmul(state, factor, later, out=state)
+        # What a state kept of the one before it, times its gradient: decay moves along it, and turning across it.
+        kept = total * (states - pace * written).conj()
+        along, across = kept.real, kept.imag
+        of_pace = across * frequencies - along * rates + (total * written.conj()).real
+        of_rates, of_frequencies = -(pace * along).sum(dim=(0, 1)), (pace * across).sum(dim=(0, 1))
+        return of_pace, pace * total, of_rates, of_frequencies, None, back[0] * total[0]
+
+
+class LinearMemory(Memory):
+    """The state is the real and the imaginary part of all cells.
+
+    Features read the cells on a common scale (divided by their root mean square, because slow cells hold much more than
+    fast ones and a lone cue long ago much less than both) and the present input beside them, and lie in (-1, 1).
+    """
+
+    def __init__(self, inputs: int, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.log_rates = nn.Parameter(-torch.empty(size).uniform_(math.log(SHORTEST), math.log(LONGEST)))
+        self.frequencies = nn.Parameter(torch.empty(size).uniform_(0.0, math.pi))
+        self.write = nn.Linear(inputs, 2 * size, bias=False)
+        self.pace = nn.Linear(inputs, size)
+        self.read = nn.Linear(2 * size, size)
+        self.present = nn.Linear(inputs, size, bias=False)
+        nn.init.normal_(self.write.weight, std=inputs**-0.5)
+        nn.init.normal_(self.pace.weight, std=0.5 * inputs**-0.5)
+        for layer in (self.read, self.present):
+            nn.init.orthogonal_(layer.weight)
+        for bias in (self.pace.bias, self.read.bias):
+            nn.init.zeros_(bias)
+
+    def start(self, rows: int) -> MemoryState:
+        zeros = self.log_rates.new_zeros(1, rows, self.size)
+        return MemoryState(zeros, zeros.clone())
+
+    def replay(self, inputs: Tensor, state: MemoryState, starts: Tensor) -> tuple[Tensor, MemoryState]:
+        inputs = inputs.transpose(0, 1).contiguous()
+        pace = 2 * torch.sigmoid(self.pace(inputs))
+        written = torch.view_as_complex(self.write(inputs).unflatten(-1, (self.size, 2)))
+        keep = (~starts).t().unsqueeze(-1)
+        first = torch.complex(state.hidden[0], state.cell[0])
+        states: Tensor = LinearRecurrence.apply(  # type: ignore[no-untyped-call]
+            pace, written, self.log_rates.exp(), self.frequencies, keep, first
+        )
+        cells = torch.view_as_real(states).flatten(-2)
+        scale = torch.rsqrt(cells.square().mean(dim=-1, keepdim=True) + 1e-3)
+        features = torch.tanh(self.read(cells * scale) + self.present(inputs))
+        last = states[-1:]
+        return features.transpose(0, 1), MemoryState(last.real.contiguous(), last.imag.contiguous())
