@@ -36,7 +36,6 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "schedule": lambda: Schedule((ScheduledSeed(0, "layer1.0", "mlp"), ScheduledSeed(2, "layer1", "low_rank"))),
     "random schedule": lambda: random_schedule(ENV.codec, CLUSTERS.horizon, torch.Generator().manual_seed(1)),
     "learned": lambda: Learned(ControllerNetwork(FIELDS)),
-    "learned, persistent": lambda: Learned(ControllerNetwork(FIELDS), persistence=0.95),
     "learned, greedy": lambda: Learned(ControllerNetwork(FIELDS), greedy=True),
     "heuristic": lambda: Heuristic(FIELDS),
     "eager heuristic": lambda: Heuristic(FIELDS, EAGER),

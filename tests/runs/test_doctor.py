@@ -225,7 +225,7 @@ def test_a_reward_term_that_can_be_exploited_is_told_by_what_it_pays_for(tmp_pat
     """A term pays for what removing a seed costs, not for what it brings: a hostage is worth its ransom."""
     monkeypatch.setitem(TERMS_OF, Mode.TWIN, (TermName.CONTRIBUTION, TermName.GAIN_OVER_TWIN))
     touchy = AnomalyConfig(ransomware_rate=0.1, hacking_rate=0.1, suspicion_rounds=1)
-    directory, run = prepared(tmp_path, rounds=1, episodes=6, reward="twin", persistence=0.0, anomalies=touchy)
+    directory, run = prepared(tmp_path, rounds=1, episodes=6, reward="twin", anomalies=touchy)
     offers_only(run, "hostage", Hostage, horizon=20, batch_size=64, learning_rate=0.03, widths=[8, 8])
     run.start()
     records = [each.event for each in read_log(directory.events_file)]

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +12,8 @@ from esper.controller.network import ControllerNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision
 from esper.rl import (
     BadCheckpoint,
-    Draw,
     MemoryState,
     Observation,
-    Resolve,
     Typical,
     act,
     load_checkpoint,
@@ -24,24 +21,20 @@ from esper.rl import (
     require_same_weights,
 )
 
-LASTING = (Op.GERMINATE, Op.PRUNE)
-"""The ops that decide which seeds there are. Drawn anew in every epoch, sooner or later one of them always comes."""
-
-
 SILENT: dict[str, Any] = {"offer_bits": False}
 """What a checkpoint means that does not say it: observations had no bits for blueprints once."""
 
 
 class Mind(NamedTuple):
-    """What a network remembers, what it has made up its mind about, and the body that it plays."""
+    """What a network remembers, what greedy play has not done yet, and the body that it plays."""
 
     memory: MemoryState
-    course: Resolve | Typical
+    course: Typical
     codec: ActionCodec
 
 
 class Learned:
-    """A network as a policy; greedy, or drawn with the exploration and persistence it is trained with.
+    """A network as a policy; greedy, or drawn with the exploration it is trained with.
 
     >>> import gymnasium, esper.environment
     >>> env = gymnasium.make("esper/Grow-v0")
@@ -54,20 +47,13 @@ class Learned:
     """
 
     def __init__(
-        self,
-        network: ControllerNetwork,
-        greedy: bool = False,
-        exploration: float = 0.0,
-        persistence: float = 0.0,
-        name: str = "learned",
+        self, network: ControllerNetwork, greedy: bool = False, exploration: float = 0.0, name: str = "learned"
     ) -> None:
-        self.network, self.greedy, self.name = network, greedy, name
-        self.exploration, self.persistence = exploration, persistence
+        self.network, self.greedy, self.exploration, self.name = network, greedy, exploration, name
 
     def start(self, codec: ActionCodec) -> Mind:
         """No memories yet, and nothing decided."""
-        course = Typical(Op.WAIT, LASTING) if self.greedy else Resolve(LASTING, self.persistence)
-        return Mind(self.network.memory.start(1), course, codec)
+        return Mind(self.network.memory.start(1), Typical(Op.WAIT), codec)
 
     def act(self, observation: Arrays, state: Mind, generator: torch.Generator) -> tuple[Decision, Mind]:
         course = copy.copy(state.course)
@@ -78,16 +64,10 @@ class Learned:
             torch.zeros(1, dtype=torch.bool),
             None if self.greedy else generator,
             0.0 if self.greedy else self.exploration,
-            self._draw_op(course, generator),
+            course.draw if self.greedy else None,
         )
         choices = Choices(acted.choices[0].tolist(), state.codec)
         return Decision(choices, acted), Mind(acted.state, course, state.codec)
-
-    def _draw_op(self, course: Resolve | Typical, generator: torch.Generator) -> Draw | None:
-        """None to draw ops as everything else is drawn."""
-        if isinstance(course, Typical):
-            return course.draw
-        return partial(course.draw, generator=generator) if self.persistence else None
 
 
 def load_network(path: Path, shown: ObservationFields) -> ControllerNetwork:

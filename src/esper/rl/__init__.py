@@ -26,5 +26,5 @@ from esper.rl.metrics import HeadMetrics, UpdateMetrics
 from esper.rl.network import Critic, Encoded, Network, Observation, VectorConfig, VectorNetwork, orthogonal, pin
 from esper.rl.normalise import Moments
 from esper.rl.ppo import PPO, LearningProgress, UnsupportedSpace
-from esper.rl.resolve import Resolve, Typical
 from esper.rl.sequences import Buffer, Sequences, join
+from esper.rl.typical import Typical

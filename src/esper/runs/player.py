@@ -82,7 +82,6 @@ class Game:
     """Quality that growing by a factor e must bring to pay; None for each task's own."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     exploration: float = 0.0
-    persistence: float = 0.0
     bootstrap_at_horizon: bool = False
     """The horizon is the end of the task and the last reward settles everything, so nothing is expected after it."""
     compute: Compute = field(default_factory=Compute)
@@ -160,7 +159,7 @@ class Player:
         """Who plays a job."""
         if job.policy in LEARNED:
             game, greedy = self.game, job.policy == "greedy"
-            return Learned(self._network, greedy, game.exploration, game.persistence, name=job.policy)
+            return Learned(self._network, greedy, game.exploration, name=job.policy)
         return find_policy(job.policy)
 
     def _episode(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> tuple[Sequences | None, EpisodeFinished]:
