@@ -6,12 +6,14 @@ Toys whose policy gradient is known (`toys.py`), many rollouts of 12 rows, sever
 
 - `halves`: cosine between the gradients of two such rollouts, which are the halves of one of 24 rows;
 - `share`: of a head in the squared gradient of the trunk that all heads have in common;
-- `cosine` and `length`: of the mean gradient over all rollouts, against the policy gradient. Both are 1 for an estimator
-  without bias; the length is relative, in units of the deviation of gains.
-- `score`: the mean over episodes of the summed derivative of the log-probabilities by the logit of doing it. 0 for every
-  policy whose log-probabilities are those of what it does.
+- `cosine` and `length`: of the mean gradient over all rollouts, against the policy gradient. Both are 1 for an
+  estimator without bias; the length is relative, in units of the deviation of gains.
+- `planting`: the same of the derivative by one logit, that of planting.
+- `score`: the mean over episodes of the summed derivative of the log-probabilities by the logit of doing it. 0 for
+  every policy whose log-probabilities are those of what it does.
 
-All are means over policies, with the interval in which 95 of 100 such means would lie. `kept` marks what `esper.rl` does.
+All are means over policies, with 1.96 standard errors. `esper.rl` makes "one average", recalls rows by "V-trace" and
+draws anew.
 """
 
 import argparse
@@ -24,6 +26,9 @@ import torch
 from table import write_csv
 from torch import Tensor
 from toys import Exact, Policy, Toy, bandit, exact, hazard, planting
+
+from esper.rl import advantages, normalised
+from esper.rl.gae import gains
 
 ROWS, ROLLOUTS = 12, 200
 RARE_OP = (0.5, 0.5, 0.5, 0.5, 0.5, -1.5)
@@ -62,25 +67,20 @@ def play(toy: Toy, known: Exact, behaviour: Tensor, rows: int, source: torch.Gen
 
 
 def joined(*parts: Batch) -> Batch:
+    """The rows of all."""
     return Batch(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
-
-
-def normalised(gains: Tensor, among: Tensor) -> Tensor:
-    """Mean 0 and deviation 1 over rows and steps of `among`, for each further axis on its own."""
-    count = among.sum(dim=(0, 1)).clamp(min=1)
-    centred = (gains - (gains * among).sum(dim=(0, 1)) / count) * among
-    return centred / (centred.square().sum(dim=(0, 1)) / count).sqrt().clamp(min=1e-8)
 
 
 def per_head(batch: Batch) -> Tensor:
     """Gains normalised for each head, averaged over the steps where it was free."""
-    return normalised(batch.gains.unsqueeze(-1), batch.free) / batch.free.sum(dim=(0, 1)).clamp(min=1)
+    uses = batch.free.unbind(-1)
+    return torch.stack([normalised(batch.gains, used) / used.sum().clamp(min=1) for used in uses], dim=-1)
 
 
 def root(batch: Batch) -> Tensor:
     """The same, each head by the root of its steps and all steps."""
     uses, steps = batch.free.sum(dim=(0, 1)), batch.free.any(dim=-1).sum()
-    return normalised(batch.gains.unsqueeze(-1), batch.free) / (uses * steps).clamp(min=1).sqrt()
+    return per_head(batch) * (uses / steps).sqrt()
 
 
 def one_average(batch: Batch) -> Tensor:
@@ -107,17 +107,11 @@ def joint(batch: Batch) -> Tensor:
 
 def v_trace(batch: Batch) -> Tensor:
     """Old decisions count by the ratio of the whole decision, up to 1, and so does all that came after them."""
-    ratio = batch.log_ratio.sum(dim=-1).exp().clamp(max=1.0)
-    later = torch.zeros(len(ratio))
-    gains = torch.zeros_like(batch.rewards)
-    steps = ratio.shape[1]
-    following = torch.nn.functional.pad(batch.values[:, 1:], (0, 1))
-    for step in range(steps - 1, -1, -1):
-        gains[:, step] = batch.rewards[:, step] + following[:, step] + later - batch.values[:, step]
-        later = ratio[:, step] * gains[:, step]
-    deciding = batch.free.any(dim=-1)
-    noisy = batch._replace(gains=(gains + batch.noise) * deciding)
-    return one_average(noisy) * ratio.unsqueeze(-1)
+    counts, deciding = batch.log_ratio.sum(dim=-1).exp().clamp(max=1.0), batch.free.any(dim=-1)
+    ends = torch.arange(counts.shape[1]).expand(counts.shape) == counts.shape[1] - 1
+    course = batch.rewards, batch.values, torch.zeros_like(counts), ends, torch.ones_like(ends)
+    raw = advantages(*course, 1.0, 1.0, counts) + batch.noise
+    return gains(raw, deciding, counts, [0] * len(counts)).unsqueeze(-1) * batch.free / deciding.sum()
 
 
 class Gradients:
@@ -145,6 +139,7 @@ class Gradients:
 
 
 def cosine(one: Tensor, other: Tensor) -> float:
+    """Of the angle between two gradients."""
     return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
 
 
@@ -169,8 +164,9 @@ def examine(toy: Gradients, rollouts: list[Batch], weights: Weights) -> dict[str
         both = [cosine(*pair) for pair in zip(own[::2], own[1::2], strict=True)]
         measures[f"halves, {name}"] = sum(both) / len(both)
         measures[f"share, {name}"] = float(shares[place])
-        measures[f"cosine, {name}"] = cosine(mean[place], toy.true[place])
-        measures[f"length, {name}"] = float(mean[place].norm() / toy.true[place].norm())
+        if toy.true[place].norm() > 1e-6:  # there is something to learn
+            measures[f"cosine, {name}"] = cosine(mean[place], toy.true[place])
+            measures[f"length, {name}"] = float(mean[place].norm() / toy.true[place].norm())
     return measures
 
 
@@ -192,10 +188,13 @@ def in_bandit(seed: int) -> dict[str, dict[str, float]]:
 def in_planting(seed: int) -> dict[str, dict[str, float]]:
     """Of 8 rows one is fresh; the others were made by a policy that knew neither what to plant nor to finish it."""
     toy, source = planting(), torch.Generator().manual_seed(seed)
-    old, new = Policy(toy, seed, (0.5, -0.5)), Policy(toy, seed, (0.5, 0.0))
+    old, new = Policy(toy, seed, (0.5, -0.5)), Policy(toy, seed, (0.0, 0.0))
     with torch.no_grad():
-        new.heads[1].bias += torch.tensor([3.0, 0.0, 0.0, 0.0])
-        new.heads[0].weight += torch.outer(torch.tensor([-1.0, 1.0]), _seen_at(new, toy, 1) - _seen_at(new, toy, 0))
+        new.head(1).bias[0] += 3.0
+        before, later = (torch.tanh(new.trunk(toy.observation[0, step])) for step in (0, 1))
+        apart = 3.0 * (later - before) / (later - before).square().sum()
+        new.head(0).weight[1] += apart  # at the second step only
+        new.head(0).bias[1] -= apart @ before
     gradients = Gradients(toy, new)
     known = gradients.known
     now, then = known.log_probs.detach(), exact(toy, old).log_probs.detach()
@@ -215,10 +214,6 @@ def in_planting(seed: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def _seen_at(policy: Policy, toy: Toy, step: int) -> Tensor:
-    return torch.tanh(policy.trunk(toy.observation[0, step])).detach()
-
-
 def _logit(policy: Policy, toy: Toy) -> Tensor:
     """The direction, among all parameters, of the bias of the first head's last choice."""
     sizes = {name: parameter.numel() for name, parameter in policy.named_parameters()}
@@ -227,7 +222,7 @@ def _logit(policy: Policy, toy: Toy) -> Tensor:
 
 
 def lasting(toy: Toy, known: Exact) -> Tensor:
-    """Log-probabilities (E, T, 1) of doing it by a number that is kept: in a step it is drawn anew, or decides again."""
+    """Log-probabilities (E, T, 1) where a number decides that is kept from step to step, or sometimes drawn anew."""
     doing = torch.where(toy.choices == 1, known.log_probs.exp(), 1 - known.log_probs.exp()).detach().squeeze(-1)
     chance, most = torch.zeros_like(doing), torch.zeros(len(doing))
     for step in range(doing.shape[1]):
@@ -241,7 +236,7 @@ def lasting(toy: Toy, known: Exact) -> Tensor:
 def in_hazard(seed: int) -> dict[str, dict[str, float]]:
     """Doing it pays 0, leaving it 1."""
     toy, source = hazard(0.0, 1.0), torch.Generator().manual_seed(seed)
-    gradients = Gradients(toy, Policy(toy, seed, (2.0, 0.0)))
+    gradients = Gradients(toy, Policy(toy, seed, (2.5, 0.0)))
     known = gradients.known
     anew, kept = known.log_probs.detach(), lasting(toy, known)
     found = {}
@@ -257,7 +252,7 @@ def in_hazard(seed: int) -> dict[str, dict[str, float]]:
 
 
 def score(toy: Toy, known: Exact, behaviour: Tensor) -> float:
-    """Summed derivative of the policy's log-probabilities by the logit of doing it, in a mean episode of `behaviour`."""
+    """Summed derivative of the policy's log-probabilities by the logit of doing it, in episodes of `behaviour`."""
     made = known.log_probs.detach().exp().squeeze(-1)
     derivative = torch.where(toy.choices.squeeze(-1) == 1, 1 - made, made - 1) * toy.free.squeeze(-1)
     return float((behaviour.sum(dim=(1, 2)).exp() * toy.chance) @ derivative.sum(dim=1))

@@ -42,7 +42,7 @@ class Toy(NamedTuple):
 
 
 class Policy(nn.Module):
-    """A trunk and a head each; a toy's later heads are used under one choice of the first only, so none sees another."""
+    """A trunk, and heads on it. Later heads are used under one choice of the first only, so none sees another."""
 
     def __init__(self, toy: Toy, seed: int, first: Sequence[float]) -> None:
         """`first` are added to the logits of the first head."""
@@ -52,8 +52,14 @@ class Policy(nn.Module):
         self.heads = nn.ModuleList([nn.Linear(SIZE, size) for size in toy.heads.values()])
         with torch.no_grad():
             for parameter in self.parameters():
-                parameter.copy_(0.4 * torch.randn(parameter.shape, generator=source))
-            self.heads[0].bias += torch.tensor(first)
+                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=source))
+            self.head(0).bias.add_(torch.tensor(first))
+
+    def head(self, place: int) -> nn.Linear:
+        """The layer that makes a head's logits."""
+        found = self.heads[place]
+        assert isinstance(found, nn.Linear)
+        return found
 
     def log_probs(self, toy: Toy) -> Tensor:
         """(E, T, H), of what was chosen in each episode; 0 where nothing could be."""
@@ -174,5 +180,5 @@ def _toy(
     noise: float,
 ) -> Toy:
     """Of episodes of one step, equally likely contexts."""
-    columns = [torch.tensor(each).unsqueeze(1) for each in (choices, free, rewards, states)]
-    return Toy(heads, observation, *columns, torch.full((len(choices),), chance), noise)
+    made, could, paid, seen = (torch.tensor(each).unsqueeze(1) for each in (choices, free, rewards, states))
+    return Toy(heads, observation, made, could, paid, seen, torch.full((len(choices),), chance), noise)

@@ -1,9 +1,9 @@
 """Learning from the last few rollouts instead of the newest alone.
 
 Experience is dear where a step is an epoch of training, and one rollout says little of choices that are seldom made.
-Older rows were made by older policies, so they are judged again by the present one (V-trace): values are estimated anew,
-the clip range lies around the present probabilities, and a decision, with all its heads, counts by the ratio of its
-present probability to the one it was made with, up to 1; so does what came of it for the decisions before it.
+Older rows were made by older policies, so they are judged again by the present one (V-trace): values are estimated
+anew, the clip range lies around the present probabilities, and a decision, with all its heads, counts by the ratio of
+its present probability to the one it was made with, up to 1; so does what came of it for the decisions before it.
 """
 
 from collections.abc import Mapping, Sequence
