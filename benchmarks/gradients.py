@@ -170,12 +170,12 @@ def examine(toy: Gradients, rollouts: list[Batch], weights: Weights) -> dict[str
     return measures
 
 
-def in_bandit(seed: int) -> dict[str, dict[str, float]]:
+def in_bandit(seed: int, count: int = ROLLOUTS) -> dict[str, dict[str, float]]:
     """Rare heads. A row is 12 decisions."""
     toy, source = bandit(), torch.Generator().manual_seed(seed)
     gradients = Gradients(toy, Policy(toy, seed, RARE_OP))
     known = gradients.known
-    rollouts = [play(toy, known, known.log_probs.detach(), ROWS * 12, source) for _ in range(ROLLOUTS)]
+    rollouts = [play(toy, known, known.log_probs.detach(), ROWS * 12, source) for _ in range(count)]
     ways: dict[str, Weights] = {
         "own average of each head": per_head,
         "root of both": root,
@@ -185,7 +185,7 @@ def in_bandit(seed: int) -> dict[str, dict[str, float]]:
     return {name: examine(gradients, rollouts, way) for name, way in ways.items()}
 
 
-def in_planting(seed: int) -> dict[str, dict[str, float]]:
+def in_planting(seed: int, count: int = ROLLOUTS) -> dict[str, dict[str, float]]:
     """Of 8 rows one is fresh; the others were made by a policy that knew neither what to plant nor to finish it."""
     toy, source = planting(), torch.Generator().manual_seed(seed)
     old, new = Policy(toy, seed, (0.5, -0.5)), Policy(toy, seed, (0.0, 0.0))
@@ -198,7 +198,7 @@ def in_planting(seed: int) -> dict[str, dict[str, float]]:
     gradients = Gradients(toy, new)
     known = gradients.known
     now, then = known.log_probs.detach(), exact(toy, old).log_probs.detach()
-    fresh = [play(toy, known, now, ROWS, source) for _ in range(ROLLOUTS)]
+    fresh = [play(toy, known, now, ROWS, source) for _ in range(count)]
     mixed = [joined(each, play(toy, known, then, 7 * ROWS, source)) for each in fresh]
     ways: dict[str, tuple[list[Batch], Weights]] = {
         "fresh rows alone": (fresh, one_average),
@@ -233,7 +233,7 @@ def lasting(toy: Toy, known: Exact) -> Tensor:
     return torch.where(done, chance, 1 - chance).log().unsqueeze(-1).masked_fill(~toy.free, 0.0)
 
 
-def in_hazard(seed: int) -> dict[str, dict[str, float]]:
+def in_hazard(seed: int, count: int = ROLLOUTS) -> dict[str, dict[str, float]]:
     """Doing it pays 0, leaving it 1."""
     toy, source = hazard(0.0, 1.0), torch.Generator().manual_seed(seed)
     gradients = Gradients(toy, Policy(toy, seed, (2.5, 0.0)))
@@ -245,7 +245,7 @@ def in_hazard(seed: int) -> dict[str, dict[str, float]]:
         ("lasting, as if drawn anew", kept, one_average),
         ("lasting, V-trace", kept, v_trace),
     ):
-        rollouts = [play(toy, known, behaviour, ROWS, source) for _ in range(ROLLOUTS)]
+        rollouts = [play(toy, known, behaviour, ROWS, source) for _ in range(count)]
         found[name] = examine(gradients, rollouts, way)
         found[name]["score"] = score(toy, known, behaviour)
     return found
