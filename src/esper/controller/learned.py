@@ -91,6 +91,14 @@ def load_network(path: Path, shown: ObservationFields) -> ControllerNetwork:
     return network
 
 
+def exploration_of(path: Path) -> float:
+    """What the controller of a checkpoint explored with when it was trained."""
+    found = load_checkpoint(path).config.get("exploration")
+    if not isinstance(found, int | float) or not 0.0 <= found <= 1.0:
+        raise BadCheckpoint(f"{path} says no exploration from 0 to 1; give a checkpoint that 'esper train' wrote")
+    return float(found)
+
+
 def _are_names(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
 

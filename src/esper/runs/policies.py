@@ -13,6 +13,7 @@ from esper.controller import (
     NoGrowth,
     Policy,
     RandomLegal,
+    exploration_of,
     load_network,
     load_schedule,
     shipped_file,
@@ -37,7 +38,7 @@ def find_policy(spec: str) -> Policy:
     """A control by name, `constant:SLOT:BLUEPRINT`, `schedule:FILE`, or a controller: a shipped one, that of a run
     directory, a checkpoint file.
 
-    Controllers play their likeliest course; `sampled:CONTROLLER` draws every choice anew.
+    Controllers play greedily; `sampled:CONTROLLER` draws, with the exploration that it was trained with.
     """
     if spec in CONTROLS:
         return CONTROLS[spec]()
@@ -57,7 +58,8 @@ def find_policy(spec: str) -> Policy:
         raise UnknownPolicy(f"no policy '{spec}'; {nearest(spec, known)}")
     if spec.startswith(SCHEDULE):
         return load_schedule(file)
-    return Learned(load_network(file, FIELDS), greedy=not spec.startswith(SAMPLED), name=spec)
+    network, greedy = load_network(file, FIELDS), not spec.startswith(SAMPLED)
+    return Learned(network, greedy, exploration_of(file), name=spec)
 
 
 def file_of(spec: str) -> Path | None:
