@@ -35,6 +35,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "random": RandomLegal,
     "schedule": lambda: Schedule((ScheduledSeed(0, "layer1.0", "mlp"), ScheduledSeed(2, "layer1", "low_rank"))),
     "random schedule": lambda: random_schedule(ENV.codec, CLUSTERS.horizon, torch.Generator().manual_seed(1)),
+    "learned, in moods": lambda: Learned(ControllerNetwork(FIELDS), moods=2.0),
     "learned": lambda: Learned(ControllerNetwork(FIELDS)),
     "learned, greedy": lambda: Learned(ControllerNetwork(FIELDS), greedy=True),
     "heuristic": lambda: Heuristic(FIELDS),

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from esper.contracts import ActionCodec, Choices, ObservationFields, Op
 from esper.controller.network import ControllerNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision
 from esper.rl import (
+    MOOD,
     BadCheckpoint,
     MemoryState,
     Observation,
@@ -26,15 +28,17 @@ SILENT: dict[str, Any] = {"offer_bits": False}
 
 
 class Mind(NamedTuple):
-    """What a network remembers, what greedy play has not done yet, and the body that it plays."""
+    """What a network remembers, what greedy play has not done yet, the body that it plays, and the mood it is in."""
 
     memory: MemoryState
     course: Typical
     codec: ActionCodec
+    mood: Tensor | None = None
+    """(1, ops): what is added to the logits of ops in this episode; None before its first step, and without moods."""
 
 
 class Learned:
-    """A network as a policy; greedy, or drawn with the exploration it is trained with.
+    """A network as a policy; greedy, or drawn with the exploration and the moods it is trained with.
 
     >>> import gymnasium, esper.environment
     >>> env = gymnasium.make("esper/Grow-v0")
@@ -47,19 +51,29 @@ class Learned:
     """
 
     def __init__(
-        self, network: ControllerNetwork, greedy: bool = False, exploration: float = 0.0, name: str = "learned"
+        self,
+        network: ControllerNetwork,
+        greedy: bool = False,
+        exploration: float = 0.0,
+        moods: float = 0.0,
+        name: str = "learned",
     ) -> None:
+        """`moods` is the deviation of the numbers that are added to the logits of ops, drawn once for an episode."""
         self.network, self.greedy, self.exploration, self.name = network, greedy, exploration, name
+        self.moods = 0.0 if greedy else moods
 
     def start(self, codec: ActionCodec) -> Mind:
         """No memories yet, and nothing decided."""
         return Mind(self.network.memory.start(1), Typical(Op.WAIT), codec)
 
     def act(self, observation: Arrays, state: Mind, generator: torch.Generator) -> tuple[Decision, Mind]:
-        course = copy.copy(state.course)
+        course, mood, seen = copy.copy(state.course), state.mood, tensors(observation)
+        if self.moods:
+            mood = self.moods * torch.randn(1, len(Op), generator=generator) if mood is None else mood
+            seen[MOOD] = mood
         acted = act(
             self.network,
-            tensors(observation),
+            seen,
             state.memory,
             torch.zeros(1, dtype=torch.bool),
             None if self.greedy else generator,
@@ -67,7 +81,7 @@ class Learned:
             course.draw if self.greedy else None,
         )
         choices = Choices(acted.choices[0].tolist(), state.codec)
-        return Decision(choices, acted), Mind(acted.state, course, state.codec)
+        return Decision(choices, acted), Mind(acted.state, course, state.codec, mood)
 
 
 def load_network(path: Path, shown: ObservationFields) -> ControllerNetwork:
