@@ -86,7 +86,7 @@ BAD_COMMANDS = [
     (["train", "--config", "nowhere.toml"], "nowhere.toml: there is no such file"),
     (["train", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
     (["train", "--backend", "spark"], "spark"),
-    (["train", "--persistence", "1.5"], "persistence = 1.5; give a value from 0.0 to 1.0"),
+    (["train", "--rent", "1.5"], "rent = 1.5; give a value from 0.0 to 1.0"),
     (["train", "--telemetry.sinks", "tensorbord"], "no sink 'tensorbord'; did you mean 'tensorboard'?"),
     (["train", "--telemetry.level", "loud"], "loud"),
     (["train", "--telemetry.megabytes", "-1"], "telemetry.megabytes = -1.0; give a value from 0.0"),

@@ -87,7 +87,7 @@ def rollout(
 
 def alone(sequences: Sequences) -> Experience:
     """These rows as the whole experience, in one group."""
-    return Experience(sequences, torch.ones_like(sequences.log_probs), (0,) * sequences.rows)
+    return Experience(sequences, torch.ones_like(sequences.rewards), (0,) * sequences.rows)
 
 
 def ragged(network: Network, lengths: tuple[int, ...] = (2, 6, 1, 4), **options: float) -> Sequences:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esper.rl import Buffer, EmptyMask, act, replay, value_of
+from esper.rl import MOOD, Buffer, EmptyMask, act, replay, value_of
 from tests.rl.cases import INPUTS, SIZES, USES, open_masks, ragged, random_masks, rollout, small_network
 
 
@@ -195,3 +195,30 @@ def test_value_of_a_state_is_what_acting_there_says():
     fresh = value_of(network, observation, network.memory.start(4), starts)
     assert torch.equal(fresh[starts], made.values[starts])
     assert not torch.isclose(fresh[~starts], made.values[~starts]).any()
+
+
+def test_a_mood_is_added_to_the_logits_of_the_first_head_and_is_part_of_what_is_stored():
+    """A mood that forbids nothing: probabilities are those of the shifted logits, in acting and in replay."""
+    network, rows = small_network(), 4_000
+    mood = torch.tensor([0.0, -3.0, 1.0, 0.0])
+    plain = {name: value[:1].expand(rows, *value.shape[1:]) for name, value in seen(1, masked=False).items()}
+    calm, moody = (decide(network, each, generator()) for each in (plain, plain | {MOOD: mood.expand(rows, 4)}))
+    expected = torch.softmax(calm.distributions[0][0, 0, :3] + mood[:3], dim=-1)
+    torch.testing.assert_close(moody.distributions[0][0, 0, :3].exp(), expected)
+    torch.testing.assert_close(moody.log_probs[:, 0].exp(), expected[moody.choices[:, 0]])
+    shares = torch.bincount(moody.choices[:, 0], minlength=3) / rows
+    torch.testing.assert_close(shares, expected, rtol=0.0, atol=0.03)
+    score = (torch.eye(3)[moody.choices[:, 0]] - expected).mean(dim=0)
+    assert score.abs().max() < 0.03
+
+
+def test_rows_in_a_mood_are_replayed_in_it():
+    network = small_network()
+    state, starts = network.memory.start(2), torch.ones(2, dtype=torch.bool)
+    observation = seen(2) | {MOOD: torch.tensor([[2.0, -2.0, 0.0, 0.0], [0.0, 0.0, 3.0, 0.0]])}
+    buffer = Buffer(2, 1, {name: value[0] for name, value in observation.items()}, len(SIZES))
+    buffer.begin(state)
+    made = act(network, observation, state, starts, generator())
+    buffer.decide(observation, starts, made.choices, made.log_probs, made.free)
+    buffer.conclude(made.values, torch.zeros(2), starts, torch.zeros(2))
+    assert_replay_agrees(network, buffer.sequences())

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from esper.rl import advantages, normalised
-from esper.rl.gae import normalised_by_group
+from esper.rl.gae import gains
 
 
 def brute_force(rewards, values, bootstrap, discount, smoothing):
@@ -130,21 +130,64 @@ def test_normalisation_does_not_depend_on_the_unit(unit):
     torch.testing.assert_close(normalised(values * unit, valid), normalised(values, valid))
 
 
+def v_trace(rewards, values, bootstrap, discount, smoothing, counts):
+    """One episode, by the definition: corrected values from the last step on, and advantages against them."""
+    corrected, advantage = bootstrap, []
+    for t in reversed(range(len(rewards))):
+        plain = values[t + 1] if t + 1 < len(rewards) else bootstrap
+        following = smoothing * corrected + (1 - smoothing) * plain
+        advantage.insert(0, rewards[t] + discount * following - values[t])
+        corrected = values[t] + counts[t] * advantage[0]
+    return advantage
+
+
+@given(st.lists(st.tuples(numbers, numbers, factors), min_size=1, max_size=6), numbers, factors, factors)
+def test_decisions_that_count_less_pass_on_less_of_what_they_brought(steps, last, discount, smoothing):
+    rewards, values, counts = (torch.tensor(column).reshape(1, -1) for column in zip(*steps, strict=True))
+    ends = torch.arange(len(steps)).reshape(1, -1) == len(steps) - 1
+    course = rewards, values, torch.full_like(rewards, last), ends, torch.ones_like(ends)
+    found = advantages(*course, discount, smoothing, counts)
+    columns = [part.flatten().tolist() for part in (rewards, values, counts)]
+    expected = v_trace(columns[0], columns[1], last, discount, smoothing, columns[2])
+    assert found.flatten().tolist() == pytest.approx(expected, abs=1e-3)
+    torch.testing.assert_close(advantages(*course, 0.9, 0.8, torch.ones_like(rewards)), advantages(*course, 0.9, 0.8))
+
+
+def everything(rows: int, steps: int):
+    return torch.ones(rows, steps, dtype=torch.bool), torch.ones(rows, steps)
+
+
 def test_groups_are_normalised_apart_and_one_group_is_all():
-    values, valid = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), torch.ones(6, 5, dtype=torch.bool)
+    values = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+    deciding, ones = everything(6, 5)
     groups = [0, 1, 0, 1, 1, 0]
     scaled = torch.where((torch.tensor(groups) == 1).unsqueeze(-1), 7 + 100 * values, values)
-    result = normalised_by_group(scaled, valid, groups)
+    result = gains(scaled, deciding, ones, groups)
     for group in (0, 1):
         rows = torch.tensor(groups) == group
-        torch.testing.assert_close(result[rows], normalised(values[rows], valid[rows]))
-    assert torch.equal(normalised_by_group(values, valid, [0] * 6), normalised(values, valid))
+        torch.testing.assert_close(result[rows], normalised(values[rows], deciding[rows]))
+    assert torch.equal(gains(values, deciding, ones, [0] * 6), normalised(values, deciding))
 
 
-def test_heads_are_normalised_apart_over_the_steps_where_each_was_free():
+def test_gains_are_0_where_nothing_was_decided_and_such_steps_have_no_part_in_the_scale():
     values = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
-    free = torch.rand(4, 5, 3, generator=torch.Generator().manual_seed(1)) < 0.5
-    result = normalised(values.unsqueeze(-1), free)
-    for head in range(3):
-        torch.testing.assert_close(result[..., head], normalised(values, free[..., head]))
-        assert not result[..., head][~free[..., head]].any()
+    deciding = torch.rand(4, 5, generator=torch.Generator().manual_seed(1)) < 0.5
+    result = gains(values, deciding, torch.ones(4, 5), [0] * 4)
+    assert not result[~deciding].any()
+    assert result[deciding].mean().item() == pytest.approx(0.0, abs=1e-6)
+    assert result[deciding].std(correction=0).item() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_decision_that_counts_half_is_half_of_one_among_decisions_that_count_one_in_the_mean():
+    """Two halves are one: rows that count half, written twice, give what rows that count fully give."""
+    values = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
+    twice = torch.cat([values[:1], values[:1], values[1:]])
+    counts = torch.tensor([[0.5], [0.5], [1.0]]).expand(3, 3)
+    deciding, ones = everything(2, 3)
+    once, found = gains(values, deciding, ones, [0, 0]), gains(twice, *everything(3, 3)[:1], counts, [0] * 3)
+    torch.testing.assert_close(found[0] + found[1], once[0] * 9 / 6)
+    torch.testing.assert_close(found[2], once[1] * 9 / 6)
+
+
+def test_decisions_that_do_not_count_at_all_make_no_nan():
+    assert torch.equal(gains(torch.randn(2, 3), everything(2, 3)[0], torch.zeros(2, 3), [0, 0]), torch.zeros(2, 3))

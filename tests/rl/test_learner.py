@@ -104,34 +104,28 @@ def slow_update(network, optimizer, sequences, config, weights, known=None):
     critic.mean.fill_(mean)
     critic.deviation.fill_(deviation)
 
-    gains = []
-    for head in range(len(SIZES)):
-        used = [place for place in raw if sequences.free[place][head]]
-        centre = sum(raw[place] for place in used) / len(used)
-        spread = math.sqrt(sum((raw[place] - centre) ** 2 for place in used) / len(used))
-        gains.append({place: (raw[place] - centre) / spread for place in used})
+    deciding = [place for place in raw if sequences.free[place].any()]
+    centre = sum(raw[place] for place in deciding) / len(deciding)
+    spread = math.sqrt(sum((raw[place] - centre) ** 2 for place in deciding) / len(deciding))
 
     for _ in range(config.epochs):
         judged = slow_replay(network, sequences, config.exploration)
         policy, value_error = torch.zeros(()), torch.zeros(())
-        entropies = [[] for _ in SIZES]
+        bonus = torch.zeros(())
         for place, (value, heads) in judged.items():
             for head, (log_prob, entropy) in enumerate(heads):
                 if sequences.free[place][head]:
                     ratio = (log_prob - float(sequences.log_probs[place][head])).exp()
                     bounded = ratio.clamp(1 - config.clip, 1 + config.clip)
-                    gain = gains[head][place]
-                    policy = policy - torch.minimum(ratio * gain, bounded * gain) / len(gains[head])
-                    entropies[head].append(entropy)
+                    gain = (raw[place] - centre) / spread
+                    policy = policy - torch.minimum(ratio * gain, bounded * gain) / len(deciding)
+                    bonus = bonus + weights[head] * entropy / len(deciding)
             error = ((value - returns[place]) / deviation) ** 2
             reach = config.value_clip * deviation
             near = said[place] + (value - said[place]).clamp(-reach, reach)
             error = torch.maximum(error, ((near - returns[place]) / deviation) ** 2)
             value_error = value_error + 0.5 * error.squeeze() / len(judged)
-        loss = policy + config.value_weight * value_error
-        for weight, each in zip(weights, entropies, strict=True):
-            if each:
-                loss = loss - weight * sum(each) / len(each)
+        loss = policy + config.value_weight * value_error - bonus
         optimizer.zero_grad()
         loss.backward()
         gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
@@ -243,13 +237,19 @@ def test_nothing_is_moved_or_made_contiguous_on_the_way():
             assert not attributes & {"contiguous", "to"}, path.name
 
 
+def far(network: VectorNetwork, heads: tuple[int, ...]) -> None:
+    """Move the logits of these heads by much."""
+    with torch.no_grad():
+        for head in heads:
+            network.actor.bias[4 * head : 4 * head + 4] += torch.tensor([4.0, -4.0, 0.0, 2.0])
+
+
 @pytest.mark.parametrize("minibatches", [1, 4])
 def test_policy_that_moved_too_far_already_is_not_moved_at_all(minibatches):
     """S3-early-stop: the check comes before the step, also with a single pass."""
     network = small_network()
     sequences = rollout(network, rows=8)
-    with torch.no_grad():
-        network.actor.bias.add_(torch.randn_like(network.actor.bias))
+    far(network, (0, 1, 2))
     actor = {name: value for name, value in weights_of(network).items() if not name.startswith("critic")}
     learner = Learner(network, PPOConfig(epochs=1, minibatches=minibatches, target_kl=0.02))
     metrics = learner.update(sequences)
@@ -287,14 +287,34 @@ def test_without_a_target_every_step_is_made():
 def test_heads_that_are_not_free_cannot_stop_an_update():
     """R4-H6: the same change of weights stops when the head was free, and does not when it was not."""
     sequences = rollout(small_network(), rows=8, masked=False)
-    for free in (True, False):
+    for idle in range(3):
         network = small_network()
-        with torch.no_grad():
-            network.actor.bias[8:] += torch.tensor([4.0, -4.0, 0.0, 2.0])
-        mask = sequences.free.clone()
-        mask[..., 2] &= free
-        metrics = Learner(network, replace(STEADY, epochs=1, target_kl=0.03)).update(sequences._replace(free=mask))
-        assert metrics.stopped_early == free
+        far(network, (0, 1, 2))
+        free = sequences.free.clone()
+        free[..., [head for head in range(3) if head != idle]] = False
+        config = replace(STEADY, epochs=1, target_kl=0.03)
+        assert Learner(network, config).update(sequences._replace(free=free)).stopped_early
+        network = small_network()
+        far(network, tuple(head for head in range(3) if head != idle))
+        assert not Learner(network, config).update(sequences._replace(free=free)).stopped_early
+
+
+def test_an_update_goes_on_while_one_head_is_within_the_target_and_ends_when_none_is():
+    sequences = rollout(small_network(), rows=8, masked=False)
+    for moved, stopped in (((2,), False), ((0, 2), False), ((0, 1, 2), True)):
+        network = small_network()
+        far(network, moved)
+        metrics = Learner(network, replace(STEADY, epochs=1, target_kl=0.03)).update(sequences)
+        assert (metrics.stopped_early, metrics.optimiser_steps) == (stopped, 1 - stopped)
+
+
+def test_rollouts_without_any_choice_still_teach_the_critic():
+    network = small_network()
+    sequences = rollout(network)
+    metrics = Learner(network, replace(STEADY, target_kl=0.01)).update(
+        sequences._replace(free=torch.zeros_like(sequences.free))
+    )
+    assert (metrics.stopped_early, metrics.optimiser_steps) == (False, STEADY.epochs)
 
 
 def test_minibatches_hold_whole_rows_and_every_row_once_a_pass():

@@ -28,12 +28,12 @@ def random_case(seed: int):
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     shape = sequences.rewards.shape
-    targets = Targets(torch.randn(*shape, len(SIZES)), 3 * torch.randn(shape), sequences.values)
+    targets = Targets(torch.randn(shape), 3 * torch.randn(shape), sequences.values)
     return network, sequences, replay(network, sequences), targets
 
 
 def random_targets(rows: int, steps: int) -> Targets:
-    return Targets(torch.randn(rows, steps, len(SIZES)), *torch.randn(2, rows, steps))
+    return Targets(*torch.randn(3, rows, steps))
 
 
 def steps_of(sequences):
@@ -46,40 +46,43 @@ def mean(values: list[float]) -> float:
 
 
 def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str, float | list[float]]:
-    divergences, errors, clipped = [], [], []
-    surrogates, entropies = ([[] for _ in SIZES] for _ in range(2))
+    errors, clipped = [], []
+    surrogates, entropies, divergences = ([[] for _ in SIZES] for _ in range(3))
     ratios = [[1.0] for _ in SIZES]
+    deciding = 0
     for place in steps_of(old):
-        divergence = 0.0
+        deciding += bool(old.free[place].any())
         for head in range(len(SIZES)):
             if not old.free[place][head]:
                 continue
-            gain = float(targets.advantages[place][head])
+            gain = float(targets.gains[place])
             ratio = math.exp(float(new.log_probs[place][head]) - float(old.log_probs[place][head]))
             bounded = min(max(ratio, 1 - config.clip), 1 + config.clip)
             surrogates[head].append(min(ratio * gain, bounded * gain))
-            divergence += ratio - 1 - math.log(ratio)
+            divergences[head].append(ratio - 1 - math.log(ratio))
             entropies[head].append(float(new.entropy[place][head]))
             clipped.append(float(abs(ratio - 1) > config.clip))
             ratios[head].append(ratio)
-        if old.free[place].any():
-            divergences.append(divergence)
         value, before, aim = (float(part[place]) for part in (new.values, targets.values, targets.returns))
         error = ((value - aim) / deviation) ** 2
         reach = config.value_clip * deviation
         near = before + min(max(value - before, -reach), reach)
         error = max(error, ((near - aim) / deviation) ** 2)
         errors.append(0.5 * error)
-    policy, value = -sum(mean(each) for each in surrogates), mean(errors)
-    entropy = [mean(each) for each in entropies]
-    bonus = sum(weight * each for weight, each in zip(entropy_weights, entropy, strict=True))
+    moving = [bool(each) and mean(each) <= config.target_kl for each in divergences]
+    policy, bonus = 0.0, 0.0
+    for head, weight in enumerate(entropy_weights):
+        policy -= moving[head] * sum(surrogates[head]) / max(deciding, 1)
+        bonus += moving[head] * weight * sum(entropies[head]) / max(deciding, 1)
+    value = mean(errors)
     return {
         "total": policy + config.value_weight * value - bonus,
         "policy": policy,
         "value": value,
-        "entropy": entropy,
+        "entropy": [mean(each) for each in entropies],
         "free": [len(each) for each in entropies],
-        "kl": mean(divergences),
+        "kl": sum(map(sum, divergences)) / max(deciding, 1),
+        "moving": moving,
         "clipped": mean(clipped),
         "ratios": [[min(each), max(each)] for each in ratios],
     }
@@ -90,11 +93,12 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str
     st.sampled_from([0.05, 0.2]),
     st.sampled_from([0.1, 10.0, math.inf]),
     st.sampled_from([0.3, 2.0]),
+    st.sampled_from([0.004, math.inf]),
 )
-def test_loss_equals_plain_loops_over_rows_steps_and_heads(seed, clip, value_clip, deviation):
-    """S3-surrogate, R0-P2, R4-M20, R4-H3, R4-H6, R1-M2: surrogate of a head by its free steps, KL by all of them."""
+def test_loss_equals_plain_loops_over_rows_steps_and_heads(seed, clip, value_clip, deviation, target):
+    """S3-surrogate, R0-P2, R4-M20, R4-H3, R4-H6, R1-M2: sums over heads by all deciding steps, KL target by its own."""
     _, old, new, targets = random_case(seed)
-    config = replace(STEADY, clip=clip, value_clip=value_clip)
+    config = replace(STEADY, clip=clip, value_clip=value_clip, target_kl=target)
     weights = [0.1, 0.02, 0.3]
     new = Replayed(*(part.detach() for part in new))
     found = ppo_loss(new, old, targets, torch.tensor(weights), torch.tensor(deviation), config)
@@ -133,7 +137,7 @@ def test_what_is_not_free_and_what_is_padding_does_not_count(seed):
         values=torch.where(old.valid, new.values, 1000 * noise[..., 0]),
     )
     aims = Targets(
-        torch.where(idle, 1000.0, targets.advantages),
+        torch.where(idle.all(dim=-1), 1000.0, targets.gains),
         torch.where(old.valid, targets.returns, 1000.0),
         torch.where(old.valid, targets.values, -7.0),
     )
@@ -156,12 +160,50 @@ def test_entropy_of_a_head_is_the_mean_over_the_steps_where_it_was_free():
 
 
 @given(st.lists(st.floats(0.0, 5.0), min_size=3, max_size=3))
-def test_entropy_bonus_is_weight_times_entropy_summed_over_heads(weights):
-    """R2-HIGH3: the loss adds nothing to the rule of the configuration."""
+def test_entropy_bonus_is_weight_times_entropy_times_the_share_of_steps_summed_over_heads(weights):
+    """R2-HIGH3: a head weighs as much in the bonus as in the surrogate; the loss adds nothing else to the rule."""
     _, old, new, targets = random_case(0)
     without, found = (ppo_loss(new, old, targets, w, ONE, STEADY) for w in (NO_ENTROPY, torch.tensor(weights)))
-    bonus = sum(weight * entropy for weight, entropy in zip(weights, found.entropy.tolist(), strict=True))
+    deciding = int((old.free & old.valid.unsqueeze(-1)).any(dim=-1).sum())
+    shares = [steps / deciding for steps in found.free.tolist()]
+    assert min(shares) < 0.9
+    bonus = sum(w * e * share for w, e, share in zip(weights, found.entropy.tolist(), shares, strict=True))
     assert (without.total - found.total).item() == pytest.approx(bonus, abs=1e-5)
+
+
+def test_a_head_that_moved_too_far_on_its_own_steps_rests_and_the_others_go_on():
+    """R4-H6: one head's outlier, however large, takes nothing from the others."""
+    network = small_network()
+    old = rollout(network, rows=8, steps=10, masked=False)
+    place = tuple(old.free[..., 2].nonzero()[0].tolist())
+    log_probs = old.log_probs.clone()
+    log_probs[(*place, 2)] -= math.log(64)
+    wild, config = old._replace(log_probs=log_probs), replace(NO_CRITIC, target_kl=0.08)
+    targets, weights = random_targets(8, 10), torch.ones(3)
+    found = ppo_loss(replay(network, wild), wild, targets, weights, ONE, config)
+    assert found.moving.tolist() == [True, True, False]
+    found.total.backward()
+    quiet = old._replace(free=old.free & torch.tensor([True, True, False]))
+    others = [[part.clone() for part in own if part is not None] for own in network.head_gradients()]
+    assert not any(part.any() for part in others[2])
+    network.zero_grad()
+    ppo_loss(replay(network, quiet), quiet, targets, weights, ONE, config).total.backward()
+    for own, alone in zip(others[:2], network.head_gradients()[:2], strict=True):
+        for part, wanted in zip(own, alone, strict=True):
+            torch.testing.assert_close(part, wanted)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_how_far_a_head_may_move_does_not_depend_on_how_seldom_it_is_used(share):
+    """The same move on each of its steps is too far, or is not, whatever the other steps are."""
+    network = small_network()
+    old = rollout(network, rows=20, steps=20, masked=False)
+    used = (torch.rand(20, 20, generator=torch.Generator().manual_seed(0)) < share) & old.free[..., 2]
+    old = old._replace(free=torch.cat([old.free[..., :2], used.unsqueeze(-1)], dim=-1))
+    for move, moving in ((0.3, True), (0.5, False)):
+        moved = replay(network, old)._replace(log_probs=old.log_probs + move * torch.tensor([0.0, 0.0, 1.0]))
+        found = ppo_loss(moved, old, random_targets(20, 20), NO_ENTROPY, ONE, replace(STEADY, target_kl=0.08))
+        assert found.moving.tolist() == [True, True, moving]
 
 
 @pytest.mark.parametrize("head", range(len(SIZES)), ids=SIZES)
@@ -170,7 +212,7 @@ def test_gradient_of_advantage_reaches_exactly_the_heads_that_the_first_choice_u
     """R0-X4: from steps with this choice of the first head, for each head."""
     network = small_network()
     old = rollout(network, rows=8, steps=10, masked=False)
-    gain = torch.where(old.choices[..., :1] == op, torch.randn(8, 10, len(SIZES)), 0.0)
+    gain = torch.where(old.choices[..., 0] == op, torch.randn(8, 10), 0.0)
     targets = Targets(gain, old.values, old.values)
     ppo_loss(replay(network, old), old, targets, NO_ENTROPY, ONE, NO_CRITIC).total.backward()
     own = network.head_gradients()[head]
@@ -186,7 +228,7 @@ def test_entropy_bonus_of_a_head_moves_that_head_where_it_is_free_and_no_other(h
     """R0-X4: entropy is masked per head."""
     network = small_network()
     old = rollout(network, rows=8, steps=10)
-    nothing = Targets(torch.zeros(8, 10, len(SIZES)), old.values, old.values)
+    nothing = Targets(torch.zeros(8, 10), old.values, old.values)
     weights = torch.zeros(len(SIZES)).index_fill(0, torch.tensor(head), 1.0)
 
     def gradients(sequences) -> list[bool]:
@@ -206,7 +248,7 @@ def test_forced_steps_get_no_gradient_for_the_actor():
     old = rollout(network, rows=4, steps=8)
     forced = ~old.free.any(dim=-1)
     assert forced.any()
-    gain = torch.where(forced.unsqueeze(-1), 100.0 * torch.randn(4, 8, len(SIZES)), 0.0)
+    gain = torch.where(forced, 100.0 * torch.randn(4, 8), 0.0)
     targets = Targets(gain, old.values, old.values)
     loss = ppo_loss(replay(network, old), old, targets, NO_ENTROPY, ONE, NO_CRITIC)
     loss.total.backward()
@@ -247,10 +289,7 @@ def test_padding_changes_neither_the_loss_nor_any_gradient():
     network = small_network()
     old = ragged(network)
     targets = random_targets(*old.rewards.shape)
-    longer = Targets(
-        torch.nn.functional.pad(targets.advantages, (0, 0, 0, 3)),
-        *(torch.nn.functional.pad(part, (0, 3)) for part in targets[1:]),
-    )
+    longer = Targets(*(torch.nn.functional.pad(part, (0, 3)) for part in targets))
     outcomes = []
     for sequences, aims in ((old, targets), (padded(old, 3), longer)):
         network.zero_grad()

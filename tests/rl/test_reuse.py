@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from esper.rl import Learner, replay
-from esper.rl.reuse import MOST_WORTH, Rollout, recalled, rollout_in
+from esper.rl.reuse import Rollout, recalled, rollout_in
 from tests.rl.cases import STEADY, assert_same, everything_of, ragged, rollout, small_network, tensors_of
-
-HEADS = 3
 
 
 def moved(seed: int = 0, size: float = 0.3):
@@ -26,7 +24,7 @@ def test_a_rollout_alone_is_learned_from_as_it_is():
     network, newest = moved()
     experience = recalled(network, newest, (), 0.0)
     assert experience.sequences is newest.sequences
-    assert torch.equal(experience.worth, torch.ones_like(newest.sequences.log_probs))
+    assert torch.equal(experience.counts, torch.ones_like(newest.sequences.rewards))
     assert experience.groups == newest.groups
 
 
@@ -48,26 +46,50 @@ def test_old_rows_have_the_probabilities_and_values_of_the_present_policy():
 
 
 @pytest.mark.parametrize("size", [0.01, 3.0])
-def test_an_old_choice_counts_by_how_much_likelier_it_has_become_up_to_a_limit(size):
+def test_an_old_decision_counts_by_how_much_likelier_all_of_it_has_become_up_to_1(size):
     network, old = moved(size=size)
     newest = Rollout(rollout(network, rows=1, steps=6), (0,))
-    worth = recalled(network, newest, [old], 0.0).worth
-    assert torch.equal(worth[:1], torch.ones(1, 6, HEADS))
+    counts = recalled(network, newest, [old], 0.0).counts
+    assert torch.equal(counts[:1], torch.ones(1, 6))
     rows = old.sequences
-    ratio = (replay(network, rows).log_probs - rows.log_probs).exp().detach()
-    torch.testing.assert_close(worth[1:][rows.free], ratio[rows.free].clamp(max=MOST_WORTH))
-    assert bool((ratio[rows.free] > MOST_WORTH).any()) == (size == 3.0)
+    moves = (replay(network, rows).log_probs - rows.log_probs).detach()
+    ratio = torch.where(rows.free, moves, 0.0).sum(dim=-1).exp()
+    torch.testing.assert_close(counts[1:][rows.valid], ratio[rows.valid].clamp(max=1.0))
+    assert bool((ratio > 1.5).any()) == (size == 3.0)
 
 
-def test_weighted_old_choices_have_the_gradient_of_the_present_policy():
-    """Of one head and one state: the sum over choices as often as the old policy made them, times their worth."""
-    then, now = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.5, 0.3], requires_grad=True)
-    gain = torch.tensor([1.0, -2.0, 3.0])
-    worth = (now / then).detach()
-    assert worth.max() < MOST_WORTH
-    off_policy = torch.autograd.grad((then * worth * gain * now.log()).sum(), now, retain_graph=True)[0]
-    on_policy = torch.autograd.grad((now * gain).sum(), now)[0]
-    torch.testing.assert_close(off_policy, on_policy)
+def test_what_is_expected_after_a_row_has_changed_as_the_value_of_its_last_state_has():
+    """A stale bootstrap beside fresh values would be an error of the critic's whole progress. Termination stays 0."""
+    network, old = moved(size=3.0)
+    rows, now = old.sequences, replay(network, old.sequences)
+    experience = recalled(network, Rollout(rollout(network, rows=1, steps=6), (0,)), [old], 0.0)
+    again = experience.sequences.bootstrap[1:]
+    cut = rows.bootstrap != 0
+    assert cut.any()
+    assert (rows.ends & ~cut).any()
+    torch.testing.assert_close(again[cut], (rows.bootstrap + now.values - rows.values).detach()[cut])
+    assert not again[~cut].any()
+
+
+def test_counted_old_decisions_have_the_gradient_of_the_present_policy():
+    """Of two heads, the second used under the first's choice 1: the first is credited with what the second does now."""
+    op, kind = torch.tensor([0.0, 0.0], requires_grad=True), torch.tensor([3.0, 0.0, 0.0])
+    pays = torch.tensor([[0.0, 0.0, 0.0], [1.0, -0.5, -0.5]])
+
+    def chances(op, kind):
+        first, second = op.softmax(0), kind.softmax(0)
+        return torch.stack([torch.cat([first[:1], torch.zeros(2)]), first[1] * second])
+
+    then, now = chances(torch.tensor([0.0, 0.0]), torch.zeros(3)), chances(op, kind)
+    on_policy = torch.autograd.grad((now * pays).sum(), op, retain_graph=True)[0]
+    ratio = (now / then.clamp(min=1e-9)).detach()
+    score = op.log_softmax(0).unsqueeze(-1)
+    joint = torch.autograd.grad((then * ratio * pays * score).sum(), op, retain_graph=True)[0]
+    torch.testing.assert_close(joint, on_policy)
+    of_first = (op.softmax(0) / torch.tensor([0.5, 0.5])).detach().unsqueeze(-1)
+    alone = torch.autograd.grad((then * of_first * pays * score).sum(), op)[0]
+    assert on_policy[1] > 0.2
+    assert alone[1] < 0.05
 
 
 def test_before_the_first_step_no_ratio_differs_from_one_whatever_was_recalled():

@@ -1,4 +1,4 @@
-"""The likeliest course: a choice is made when by now it would have been made more likely than not."""
+"""Greedy play by medians: each thing in the step by which half of all drawn plays would have done it."""
 
 import copy
 
@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from esper.rl import Resolve, Typical
+from esper.rl import Typical
 
 REST, DO, FINISH = 0, 1, 2
 
@@ -16,8 +16,8 @@ def policy(*probabilities):
     return torch.tensor(probabilities).log().clamp(min=-1e4).reshape(1, 1, 1, len(probabilities))
 
 
-def course(*steps, lasting=(DO,)):
-    typical = Typical(REST, lasting)
+def course(*steps):
+    typical = Typical(REST)
     return [int(typical.draw(policy(*step))) for step in steps]
 
 
@@ -31,34 +31,69 @@ def test_what_is_never_the_likeliest_step_is_done_when_the_steps_add_up():
     assert course(*[(0.9, 0.0, 0.1)] * 7) == [REST] * 6 + [FINISH]
 
 
-def test_a_lasting_choice_does_not_add_up():
-    assert course(*[(0.55, 0.45, 0.0)] * 30) == [REST] * 30
-    assert course((0.55, 0.45, 0.0), (0.45, 0.55, 0.0)) == [REST, DO]
+def test_what_is_done_with_two_fifths_in_every_step_is_done():
+    """Of drawn episodes 64 of 100 have done it after two steps."""
+    assert course(*[(0.6, 0.4)] * 2) == [REST, DO]
+
+
+def test_it_does_not_rest_where_hardly_any_play_would_though_nothing_else_is_likelier_than_not():
+    """Resting has 0.15; the two others take turns, as they do in drawn play."""
+    assert REST not in course(*[(0.15, 0.45, 0.40)] * 20)
+    assert course(*[(0.15, 0.45, 0.40)] * 4) == [DO, FINISH, DO, FINISH]
+
+
+def test_something_rare_is_done_by_its_own_median_though_something_else_is_always_likelier():
+    made = course(*[(0.4, 0.5, 0.1)] * 14)
+    assert [step for step, choice in enumerate(made) if choice == FINISH] == [6, 13]
 
 
 def test_chances_from_before_it_became_legal_again_are_forgotten():
-    assert course((0.6, 0.0, 0.4), (1.0, 0.0, 0.0), (0.6, 0.0, 0.4), (0.6, 0.0, 0.4)) == [REST, REST, REST, FINISH]
+    assert course((0.6, 0.0, 0.4), (1.0, 0.0, 0.0), (0.7, 0.0, 0.3)) == [REST, REST, FINISH]
+    rare = [(0.2, 0.5, 0.3), (0.4, 0.6, 0.0), (0.2, 0.5, 0.3)]
+    assert course(*rare) == [DO] * 3
 
 
-def test_it_is_what_most_drawn_episodes_do():
-    """The step at which half of the drawn episodes have finished, for a policy that changes from step to step."""
-    steps = [policy(1 - p, 0.0, p) for p in (0.05, 0.1, 0.1, 0.2, 0.15, 0.3, 0.1, 0.4)]
-    source = torch.Generator().manual_seed(0)
+@given(st.lists(st.floats(0.0, 0.9), min_size=1, max_size=25))
+def test_one_thing_is_done_at_the_median_of_drawn_plays_and_left_if_most_of_them_leave_it(hazards):
+    """Against the distribution of the step in which it is done, by the definition of a hazard rate."""
+    left, by_now = 1.0, []
+    for hazard in hazards:
+        left *= 1 - hazard
+        by_now.append(1 - left)
+    if any(abs(share - 0.5) < 1e-4 for share in by_now):
+        return
+    median = next((step for step, share in enumerate(by_now) if share > 0.5), None)
+    made = course(*[(1 - hazard, hazard) for hazard in hazards])
+    assert (made.index(DO) if DO in made else None) == median
 
-    def finished():
-        resolve = Resolve((DO,), 0.9)
-        return next((at for at, each in enumerate(steps) if int(resolve.draw(each, source)) == FINISH), len(steps))
 
-    drawn = torch.tensor([finished() for _ in range(4_001)]).float().median()
-    typical = Typical(REST, (DO,))
-    assert [int(typical.draw(each)) for each in steps].index(FINISH) == drawn
+def drawn(steps, source):
+    """What a play makes of a thing to begin and a thing to finish once it was begun: 0, 1 or 2 things done."""
+    stage = 0
+    for begins, finishes in steps:
+        stage += float(torch.rand((), generator=source)) < (begins, finishes, 0.0)[stage]
+    return stage
+
+
+@pytest.mark.parametrize(("begins", "finishes"), [(0.4, 0.3), (0.05, 0.3), (0.02, 0.9), (0.3, 0.01), (0.15, 0.15)])
+def test_it_ends_where_most_drawn_plays_end(begins, finishes):
+    """Twenty steps: nothing begun, begun, or finished."""
+    source, steps = torch.Generator().manual_seed(0), [(begins, finishes)] * 20
+    ends = [drawn(steps, source) for _ in range(400)]
+    typical, stage = Typical(REST), 0
+    for step in steps:
+        hazard = (*step, 0.0)[stage]
+        rest = [1 - hazard, 0.0, 0.0]
+        rest[stage + 1 if stage < 2 else 0] += hazard
+        stage += int(typical.draw(policy(*rest))) != REST
+    assert stage == max(range(3), key=ends.count)
 
 
 @given(st.integers(0, 10**6), st.lists(st.lists(st.booleans(), min_size=4, max_size=4).filter(any), min_size=8))
 @settings(max_examples=60)
 def test_nothing_illegal_is_ever_chosen(seed, masks):
     """Also where resting is not allowed."""
-    typical, source = Typical(REST, (DO, 3)), torch.Generator().manual_seed(seed)
+    typical, source = Typical(REST), torch.Generator().manual_seed(seed)
     for legal in masks:
         mask = torch.tensor(legal)
         logits = torch.log_softmax((3 * torch.randn(4, generator=source)).where(mask, -1e4), dim=-1).where(mask, -1e4)
@@ -67,7 +102,7 @@ def test_nothing_illegal_is_ever_chosen(seed, masks):
 
 def test_a_copy_goes_its_own_way():
     """The state of a policy is a value: acting twice from the same one gives the same."""
-    typical = Typical(REST, (DO,))
+    typical = Typical(REST)
     typical.draw(policy(0.7, 0.0, 0.3))
     twin = copy.copy(typical)
     assert int(twin.draw(policy(0.7, 0.0, 0.3))) == int(typical.draw(policy(0.7, 0.0, 0.3))) == FINISH
@@ -75,4 +110,4 @@ def test_a_copy_goes_its_own_way():
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1), (1,)])
 def test_the_choice_has_the_shape_of_the_row(shape):
-    assert Typical(REST, ()).draw(torch.tensor([0.2, 0.8]).log().expand(*shape, 2)).shape == shape
+    assert Typical(REST).draw(torch.tensor([0.2, 0.8]).log().expand(*shape, 2)).shape == shape

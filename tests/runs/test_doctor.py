@@ -173,7 +173,7 @@ def test_a_host_that_explodes_is_told_by_its_rollbacks(tmp_path):
     task.write_text(task.read_text().replace("\nlearning_rate = 0.01", "\nlearning_rate = 10.0"))
     run.start()
     assert "rollbacks" in kinds(directory)
-    assert "rollbacks since round 3: 3 rollbacks in 3 episodes" in said_by_doctor(directory)
+    assert re.search(r"rollbacks since round \d: \d rollbacks in \d episodes", said_by_doctor(directory))
 
 
 class Bomb(torch.nn.Module):
@@ -225,7 +225,7 @@ def test_a_reward_term_that_can_be_exploited_is_told_by_what_it_pays_for(tmp_pat
     """A term pays for what removing a seed costs, not for what it brings: a hostage is worth its ransom."""
     monkeypatch.setitem(TERMS_OF, Mode.TWIN, (TermName.CONTRIBUTION, TermName.GAIN_OVER_TWIN))
     touchy = AnomalyConfig(ransomware_rate=0.1, hacking_rate=0.1, suspicion_rounds=1)
-    directory, run = prepared(tmp_path, rounds=1, episodes=6, reward="twin", persistence=0.0, anomalies=touchy)
+    directory, run = prepared(tmp_path, rounds=1, episodes=6, reward="twin", anomalies=touchy)
     offers_only(run, "hostage", Hostage, horizon=20, batch_size=64, learning_rate=0.03, widths=[8, 8])
     run.start()
     records = [each.event for each in read_log(directory.events_file)]

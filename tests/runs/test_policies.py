@@ -88,7 +88,7 @@ def test_a_checkpoint_plays_its_likeliest_choices_and_sampled_it_draws(checkpoin
         spec = f"{prefix}{checkpoint}"
         policy = find_policy(spec)
         assert isinstance(policy, Learned)
-        assert (policy.greedy, policy.exploration, policy.name) == (greedy, 0.0, spec)
+        assert (policy.greedy, policy.exploration, policy.name) == (greedy, learner.config.exploration, spec)
         assert same_weights(policy, learner)
         assert file_of(spec) == checkpoint
 

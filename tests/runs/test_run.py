@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 from esper.contracts import EsperError, Stage, StageChanged
-from esper.rl import BadCheckpoint, load_checkpoint
+from esper.rl import MOOD, BadCheckpoint, load_checkpoint, replay
 from esper.runs import Job, Player, Purpose, Quiet, RoundLines, Run, RunDirectory, RunState, SystemRefused
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, TRAINING_SEEDS, training_seed
 from esper.telemetry import (
@@ -334,6 +334,21 @@ def test_the_horizon_bootstraps_only_when_asked_and_a_panic_never(tmp_path):
     assert expected.bootstrap[0, -1] != 0
     assert expected.bootstrap[0, :-1].abs().sum() == 0
     assert expected.ends[0].tolist() == [False] * 5 + [True]
+
+
+def test_a_mood_lasts_for_an_episode_and_is_learned_from_as_it_was_drawn(tmp_path):
+    """Greedy play has none, and so has a run that does not ask for them."""
+    config = small_config(tmp_path, moods=2.0)
+    player = Player(config.game())
+    job = Job(config.task[0], 2**20, "learned", Purpose.TRAIN)
+    one, other = (player.play(each).sequences for each in (job, replace(job, seed=2**20 + 1)))
+    assert one.observation[MOOD].std() > 0.5
+    assert (one.observation[MOOD] == one.observation[MOOD][:, :1]).all()
+    assert not torch.equal(one.observation[MOOD], other.observation[MOOD])
+    again = replay(player._network, one, config.ppo.exploration).log_probs.detach()
+    torch.testing.assert_close(again[one.free], one.log_probs[one.free], rtol=0.0, atol=1e-4)
+    assert MOOD not in player.play(replace(job, policy="greedy")).sequences.observation
+    assert MOOD not in Player(replace(config, moods=0.0).game()).play(job).sequences.observation
 
 
 def test_seeds_of_training_evaluation_and_comparison_never_meet():

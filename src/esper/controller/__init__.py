@@ -14,7 +14,7 @@ from esper.controller.gain_networks import (
     networks_to_bytes,
 )
 from esper.controller.heuristic import Heuristic, HeuristicConfig, HeuristicState, InvalidHeuristic
-from esper.controller.learned import Learned, load_network, tensors
+from esper.controller.learned import Learned, exploration_of, load_network, tensors
 from esper.controller.network import ControllerNetwork, InvalidNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision, Policy, decision_for, legal_ops
 from esper.controller.ranker import Ranker

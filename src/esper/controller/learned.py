@@ -2,21 +2,20 @@
 
 import copy
 import dataclasses
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from esper.contracts import ActionCodec, Choices, ObservationFields, Op
 from esper.controller.network import ControllerNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision
 from esper.rl import (
+    MOOD,
     BadCheckpoint,
-    Draw,
     MemoryState,
     Observation,
-    Resolve,
     Typical,
     act,
     load_checkpoint,
@@ -24,24 +23,22 @@ from esper.rl import (
     require_same_weights,
 )
 
-LASTING = (Op.GERMINATE, Op.PRUNE)
-"""The ops that decide which seeds there are. Drawn anew in every epoch, sooner or later one of them always comes."""
-
-
 SILENT: dict[str, Any] = {"offer_bits": False}
 """What a checkpoint means that does not say it: observations had no bits for blueprints once."""
 
 
 class Mind(NamedTuple):
-    """What a network remembers, what it has made up its mind about, and the body that it plays."""
+    """What a network remembers, what greedy play has not done yet, the body that it plays, and the mood it is in."""
 
     memory: MemoryState
-    course: Resolve | Typical
+    course: Typical
     codec: ActionCodec
+    mood: Tensor | None = None
+    """(1, ops): what is added to the logits of ops in this episode; None before its first step, and without moods."""
 
 
 class Learned:
-    """A network as a policy; greedy, or drawn with the exploration and persistence it is trained with.
+    """A network as a policy; greedy, or drawn with the exploration and the moods it is trained with.
 
     >>> import gymnasium, esper.environment
     >>> env = gymnasium.make("esper/Grow-v0")
@@ -58,36 +55,33 @@ class Learned:
         network: ControllerNetwork,
         greedy: bool = False,
         exploration: float = 0.0,
-        persistence: float = 0.0,
+        moods: float = 0.0,
         name: str = "learned",
     ) -> None:
-        self.network, self.greedy, self.name = network, greedy, name
-        self.exploration, self.persistence = exploration, persistence
+        """`moods` is the deviation of the numbers that are added to the logits of ops, drawn once for an episode."""
+        self.network, self.greedy, self.exploration, self.name = network, greedy, exploration, name
+        self.moods = 0.0 if greedy else moods
 
     def start(self, codec: ActionCodec) -> Mind:
         """No memories yet, and nothing decided."""
-        course = Typical(Op.WAIT, LASTING) if self.greedy else Resolve(LASTING, self.persistence)
-        return Mind(self.network.memory.start(1), course, codec)
+        return Mind(self.network.memory.start(1), Typical(Op.WAIT), codec)
 
     def act(self, observation: Arrays, state: Mind, generator: torch.Generator) -> tuple[Decision, Mind]:
-        course = copy.copy(state.course)
+        course, mood, seen = copy.copy(state.course), state.mood, tensors(observation)
+        if self.moods:
+            mood = self.moods * torch.randn(1, len(Op), generator=generator) if mood is None else mood
+            seen[MOOD] = mood
         acted = act(
             self.network,
-            tensors(observation),
+            seen,
             state.memory,
             torch.zeros(1, dtype=torch.bool),
             None if self.greedy else generator,
             0.0 if self.greedy else self.exploration,
-            self._draw_op(course, generator),
+            course.draw if self.greedy else None,
         )
         choices = Choices(acted.choices[0].tolist(), state.codec)
-        return Decision(choices, acted), Mind(acted.state, course, state.codec)
-
-    def _draw_op(self, course: Resolve | Typical, generator: torch.Generator) -> Draw | None:
-        """None to draw ops as everything else is drawn."""
-        if isinstance(course, Typical):
-            return course.draw
-        return partial(course.draw, generator=generator) if self.persistence else None
+        return Decision(choices, acted), Mind(acted.state, course, state.codec, mood)
 
 
 def load_network(path: Path, shown: ObservationFields) -> ControllerNetwork:
@@ -109,6 +103,14 @@ def load_network(path: Path, shown: ObservationFields) -> ControllerNetwork:
     require_same_weights(checkpoint.weights, network.state_dict())
     network.load_state_dict(checkpoint.weights)
     return network
+
+
+def exploration_of(path: Path) -> float:
+    """What the controller of a checkpoint explored with when it was trained."""
+    found = load_checkpoint(path).config.get("exploration")
+    if not isinstance(found, int | float) or not 0.0 <= found <= 1.0:
+        raise BadCheckpoint(f"{path} says no exploration from 0 to 1; give a checkpoint that 'esper train' wrote")
+    return float(found)
 
 
 def _are_names(value: object) -> bool:

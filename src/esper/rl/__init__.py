@@ -1,6 +1,6 @@
 """How a policy learns: recurrent PPO with masks and factored heads; knows nothing of growth."""
 
-from esper.rl.acting import Acted, Draw, Replayed, act, replay, value_of
+from esper.rl.acting import MOOD, Acted, Draw, Replayed, act, replay, value_of
 from esper.rl.categorical import chosen, entropy, log_probabilities, require_choice, sample
 from esper.rl.checkpoint import VERSION as CHECKPOINT_VERSION
 from esper.rl.checkpoint import (
@@ -34,5 +34,5 @@ from esper.rl.normalise import Moments
 from esper.rl.observations import UnsupportedSpace
 from esper.rl.ppo import PPO
 from esper.rl.progress import LearningProgress
-from esper.rl.resolve import Resolve, Typical
 from esper.rl.sequences import Buffer, Sequences, join
+from esper.rl.typical import Typical

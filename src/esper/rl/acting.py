@@ -12,6 +12,12 @@ from esper.rl.network import Encoded, Network, Observation
 from esper.rl.sequences import Sequences
 
 Draw = Callable[[Tensor], Tensor]
+MOOD = "mood"
+"""The part of an observation, where there is one, that is added to the logits of the first head, (B, T, choices).
+
+Drawn once for an episode, it explores what comes of doing something always, or never. It is data of the row, so it is
+part of the probability of what was done, in acting and in learning alike.
+"""
 
 
 class Acted(NamedTuple):
@@ -58,7 +64,7 @@ def act(
     log_probs, free = torch.zeros_like(choices, dtype=torch.float32), torch.zeros_like(choices, dtype=torch.bool)
     distributions = []
     for level, heads in enumerate(network.levels):
-        logits, mask = network.logits(encoded, observation, level, choices)
+        logits, mask = _logits(network, encoded, observation, level, choices)
         require_choice(mask)
         distribution = log_probabilities(logits, mask, exploration)
         choice = draw_first(distribution) if draw_first and level == 0 else _drawn(distribution, generator)
@@ -75,6 +81,16 @@ def _numbers_drawn(network: Network, encoded: Encoded, generator: torch.Generato
     free = torch.ones_like(numbers, dtype=torch.bool)
     log_probs, values = law.log_probs(numbers).squeeze(1), encoded.values.squeeze(1)
     return Acted(numbers.squeeze(1), log_probs, free.squeeze(1), values, encoded.state, ())
+
+
+def _logits(
+    network: Network, encoded: Encoded, observation: Observation, level: int, choices: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Logits and mask of a level, in the mood of the row."""
+    logits, mask = network.logits(encoded, observation, level, choices)
+    if level == 0 and MOOD in observation:
+        logits = logits + observation[MOOD].unsqueeze(-2)
+    return logits, mask
 
 
 def _drawn(distribution: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -102,7 +118,7 @@ def replay(network: Network, sequences: Sequences, exploration: float = 0.0) -> 
 def _judged(
     network: Network, encoded: Encoded, sequences: Sequences, level: int, exploration: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    logits, mask = network.logits(encoded, sequences.observation, level, sequences.choices)
+    logits, mask = _logits(network, encoded, sequences.observation, level, sequences.choices)
     distribution = log_probabilities(logits, mask, exploration)
     made = sequences.choices[..., network.levels[level]]
     return chosen(distribution, made), entropy(distribution, mask), mask.sum(dim=-1) > 1

@@ -35,7 +35,8 @@ class PPOConfig:
     head_entropy: Mapping[str, float] = field(default_factory=dict)
     """Factor on the entropy weight for some heads; 1 for those not named."""
     target_kl: float = math.inf
-    """An update ends before the step at which the policy would be further from the old one; inf turns it off."""
+    """A head rests while it is further than this from the old policy, in nats on the mean step where it had a choice;
+    an update ends when all heads are. inf turns it off."""
     max_gradient_norm: float = 1.0
     weight_decay: float = 1e-4
     """On the critic only: decaying a policy would pull it to uniform."""

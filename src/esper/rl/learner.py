@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from esper.rl.acting import Replayed, replay
 from esper.rl.config import PPOConfig
-from esper.rl.gae import advantages, normalised_by_group
+from esper.rl.gae import advantages, gains
 from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.metrics import UpdateMetrics, measure
 from esper.rl.network import Network
@@ -67,8 +67,9 @@ class Learner:
         `groups` has a number for every row: advantages are compared among rows of the same number only. `probe` is
         shown the network after every backward pass, with its gradients before clipping. Metrics of returns and values
         are of the newest rollout alone.
-        Each step asks the device one question, whether it may be taken: it may not when the policy has moved by more
-        than the target already, or when the gradient is not finite. All metrics leave the device together at the end.
+        Each step asks the device one question, whether it may be taken: it may not when every head that had a choice
+        has moved by more than the target already, or when the gradient is not finite. All metrics leave the device
+        together at the end.
         """
         sequences.check(len(self.network.heads))
         config, parameters = self.config, list(self.network.parameters())
@@ -90,8 +91,8 @@ class Learner:
             norm = nn.utils.clip_grad_norm_(parameters, config.max_gradient_norm)
             losses.append(Loss(*(value.detach() for value in loss)))
             norms.append(torch.cat([norm.reshape(1), heads]))
-            kl, size = torch.stack([loss.kl, norm]).tolist()
-            if kl > config.target_kl:
+            still, size = torch.stack([(loss.free.any() & ~loss.moving.any()).to(norm.dtype), norm]).tolist()
+            if still:
                 stopped = True
                 break
             if math.isfinite(size):
@@ -110,18 +111,17 @@ class Learner:
         return metrics
 
     def _targets(self, experience: Experience) -> Targets:
-        """Advantages and returns; the scale of returns takes in the rows, and learned predictions do not move."""
-        sequences = experience.sequences
-        raw = advantages(*sequences.course(), self.config.discount, self.config.smoothing)
-        returns = raw + sequences.values
+        """Gains and returns; the scale of returns takes in the rows, and learned predictions do not move."""
+        sequences, counts = experience.sequences, experience.counts
+        raw = advantages(*sequences.course(), self.config.discount, self.config.smoothing, counts)
+        returns = sequences.values + raw * counts
         learned = self.moments.count > 0
         self.moments = self.moments.updated(returns[sequences.valid], self.config.return_momentum)
         self.network.critic.rescale(self.moments.mean, self.moments.deviation, keep=learned)
         # The first scale moves all predictions, so what was said moves along: value clipping starts from there.
         said = sequences.values if learned else self.moments.mean + self.moments.deviation * sequences.values
-        free = sequences.free & sequences.valid.unsqueeze(-1)
-        gains = normalised_by_group(raw.unsqueeze(-1), free, experience.groups)
-        return Targets(gains * experience.worth, returns, said)
+        deciding = (sequences.free & sequences.valid.unsqueeze(-1)).any(dim=-1)
+        return Targets(gains(raw, deciding, counts, experience.groups), returns, said)
 
     def _minibatches(self, sequences: Sequences, targets: Targets) -> Iterator[tuple[Sequences, Targets]]:
         """Whole rows, in a new order for each pass."""

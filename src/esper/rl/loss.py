@@ -14,8 +14,8 @@ from esper.rl.sequences import Sequences
 class Targets(NamedTuple):
     """What experience says the policy and the critic should have done, (B, T)."""
 
-    advantages: Tensor
-    """(B, T, heads): mean 0 and deviation 1 over the steps where the head was free, times what the choice counts."""
+    gains: Tensor
+    """By what the log-probability of each decision is to rise: its normalised advantage, times what it counts."""
     returns: Tensor
     values: Tensor
     """What the critic said when the steps were made, on its present scale."""
@@ -32,6 +32,8 @@ class Loss(NamedTuple):
     free: Tensor
     """(heads): how many steps those are."""
     kl: Tensor
+    moving: Tensor
+    """(heads): free somewhere, and its own mean divergence over the steps where it was free is within the target."""
     clipped: Tensor
     """Share of free heads whose ratio lies outside the clip range."""
     ratios: Tensor
@@ -44,26 +46,27 @@ def ppo_loss(
     """Clipped surrogate over (B, T) steps and H heads.
 
     `old.free` marks the heads that were used and had a choice; the others neither move the ratio nor earn entropy.
-    Each head has a surrogate of its own, averaged over the steps where it was free as its entropy is: a head that is
-    seldom used learns as fast as one that is used in every step, and the entropy bonus weighs the same against both.
-    Errors of the critic are measured in deviations of the return.
+    The log-probability of a decision is the sum over its free heads, so surrogates and entropies are summed over heads
+    and averaged over all steps with a choice: a head weighs as much as it is used. A head that has moved too far on its
+    own steps has no part in the total. Errors of the critic are measured in deviations of the return.
     """
     free = old.free & old.valid.unsqueeze(-1)
-    deciding = free.any(dim=-1).sum().clamp(min=1)
+    deciding, choices = free.any(dim=-1).sum().clamp(min=1), free.sum(dim=(0, 1))
     log_ratio = (new.log_probs - old.log_probs).masked_fill(~free, 0.0)
     ratio = log_ratio.exp()
-    gain = targets.advantages
-    surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - config.clip, 1 + config.clip) * gain)
-    choices = free.sum(dim=(0, 1))
-    policy = -(surrogate.masked_fill(~free, 0.0).sum(dim=(0, 1)) / choices.clamp(min=1)).sum()
-    entropy = new.entropy.masked_fill(~free, 0.0).sum(dim=(0, 1)) / choices.clamp(min=1)
-    value = value_loss(new.values, old.valid, targets, deviation, config.value_clip)
-    total = policy + config.value_weight * value - (entropy_weights * entropy).sum()
     with torch.no_grad():
-        kl = (log_ratio.expm1() - log_ratio).sum() / deciding  # (r - 1) - log r, precise near r = 1 too
+        divergence = (log_ratio.expm1() - log_ratio).sum(dim=(0, 1))  # (r - 1) - log r, precise near r = 1 too
+        moving = (divergence <= config.target_kl * choices) & (choices > 0)
         clipped = ((ratio - 1).abs() > config.clip).sum() / free.sum().clamp(min=1)
         ratios = torch.stack([ratio.amin(dim=(0, 1)), ratio.amax(dim=(0, 1))], dim=-1)
-    return Loss(total, policy, value, entropy, choices, kl, clipped, ratios)
+    gain = targets.gains.unsqueeze(-1)
+    surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - config.clip, 1 + config.clip) * gain)
+    policy = -(surrogate.masked_fill(~free, 0.0).sum(dim=(0, 1)) * moving).sum() / deciding
+    uncertainty = new.entropy.masked_fill(~free, 0.0).sum(dim=(0, 1))
+    value = value_loss(new.values, old.valid, targets, deviation, config.value_clip)
+    total = policy + config.value_weight * value - (entropy_weights * uncertainty * moving).sum() / deciding
+    entropy = uncertainty / choices.clamp(min=1)
+    return Loss(total, policy, value, entropy, choices, divergence.sum() / deciding, moving, clipped, ratios)
 
 
 def value_loss(values: Tensor, valid: Tensor, targets: Targets, deviation: Tensor, clip: float) -> Tensor:

@@ -56,7 +56,7 @@ class UpdateMetrics:
     skipped_steps: int
     """Optimiser steps left out because the gradient was not finite."""
     stopped_early: bool
-    """The policy had moved by more than the target before all passes were made."""
+    """Every head that had a choice had moved by more than the target before all passes were made."""
     heads: dict[str, HeadMetrics]
 
     @property

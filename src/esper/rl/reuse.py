@@ -1,8 +1,9 @@
 """Learning from the last few rollouts instead of the newest alone.
 
 Experience is dear where a step is an epoch of training, and one rollout says little of choices that are seldom made.
-Older rows were made by older policies, so they are judged again by the present one: values are estimated anew, the clip
-range lies around the present probabilities, and a choice counts by how much likelier it has become since it was made.
+Older rows were made by older policies, so they are judged again by the present one (V-trace): values are estimated
+anew, the clip range lies around the present probabilities, and a decision, with all its heads, counts by the ratio of
+its present probability to the one it was made with, up to 1; so does what came of it for the decisions before it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,6 @@ from esper.rl.acting import replay
 from esper.rl.memory import MemoryState
 from esper.rl.network import Network
 from esper.rl.sequences import ROW_TENSORS, Sequences, join
-
-MOST_WORTH = 2.0
-"""The most that an old choice may count: rare choices that have become likely would drown all others."""
 
 
 class Rollout(NamedTuple):
@@ -58,21 +56,26 @@ class Experience(NamedTuple):
     """What one update learns from: rows as the present policy sees them, the newest first."""
 
     sequences: Sequences
-    worth: Tensor
-    """(B, T, heads): how much each choice counts; 1 in the newest rollout."""
+    counts: Tensor
+    """(B, T): how much each decision counts, from 0 to 1; 1 in the newest rollout."""
     groups: tuple[int, ...]
 
 
 @torch.no_grad()
 def recalled(network: Network, newest: Rollout, past: Sequence[Rollout], exploration: float) -> Experience:
     """The newest rollout together with earlier ones, which are judged again."""
+    counts = torch.ones_like(newest.sequences.rewards)
     if not past:
-        return Experience(newest.sequences, torch.ones_like(newest.sequences.log_probs), newest.groups)
+        return Experience(newest.sequences, counts, newest.groups)
     old = join([rollout.sequences for rollout in past])
     now = replay(network, old, exploration)
     log_probs = now.log_probs.masked_fill(~old.free, 0.0)
-    again = old._replace(log_probs=log_probs, values=now.values.masked_fill(~old.valid, 0.0))
+    values = now.values.masked_fill(~old.valid, 0.0)
+    # What follows a row was not kept: it is thought to have changed in value as the last state of the row has.
+    bootstrap = old.bootstrap + (values - old.values) * (old.bootstrap != 0)
+    again = old._replace(log_probs=log_probs, values=values, bootstrap=bootstrap)
     together = join([newest.sequences, again])
-    worth = torch.ones_like(together.log_probs)
-    worth[newest.sequences.rows :, : old.log_probs.shape[1]] = (log_probs - old.log_probs).exp().clamp(max=MOST_WORTH)
-    return Experience(together, worth, sum((rollout.groups for rollout in past), newest.groups))
+    counts = torch.ones_like(together.rewards)
+    ratio = (log_probs - old.log_probs).masked_fill(~old.free, 0.0).sum(dim=-1).exp()
+    counts[newest.sequences.rows :, : ratio.shape[1]] = ratio.clamp(max=1.0)
+    return Experience(together, counts, sum((rollout.groups for rollout in past), newest.groups))

@@ -70,8 +70,8 @@ class TrainConfig:
     """Profile an update and an episode of an early round; what takes the time is then in profile/."""
     bootstrap_at_horizon: bool = False
     """Expect rewards beyond the horizon. Right only for rewards that do not settle everything at the end."""
-    persistence: float = 0.95
-    """Probability that a decision not to germinate, or not to prune, stands for another epoch; 0 draws anew."""
+    moods: float = 0.0
+    """Deviation of what is added to the logits of ops for a whole training episode; 0 draws every epoch alike."""
     ppo: PPOConfig = field(
         default_factory=lambda: PPOConfig(
             discount=1.0,
@@ -133,7 +133,7 @@ class TrainConfig:
             rent=self.rent,
             network=self.network,
             exploration=self.ppo.exploration,
-            persistence=self.persistence,
+            moods=self.moods,
             bootstrap_at_horizon=self.bootstrap_at_horizon,
             compute=self.compute(),
             data_dir=self.data_dir or None,
@@ -155,7 +155,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "episodes": (0, 10_000),
     "seed": (0, 2**31 - 1),
     "rent": (0.0, 1.0),
-    "persistence": (0.0, 1.0),
+    "moods": (0.0, 10.0),
     "workers": (0, 10_000),
     "gpus_per_worker": (0.0, 1.0),
     "timeout": (1.0, 1e6),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from esper.contracts import Event, Head
+from esper.contracts import Event, Head, Op
 from esper.controller import (
     Arrays,
     ControllerNetwork,
@@ -33,7 +33,7 @@ from esper.environment import (
     task_in_episode,
 )
 from esper.rewards import RewardConfig
-from esper.rl import Buffer, MemoryState, Sequences, value_of
+from esper.rl import MOOD, Buffer, MemoryState, Observation, Sequences, value_of
 from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.policies import find_policy
 from esper.telemetry import EpisodeFinished
@@ -82,7 +82,7 @@ class Game:
     """Quality that growing by a factor e must bring to pay; None for each task's own."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     exploration: float = 0.0
-    persistence: float = 0.0
+    moods: float = 0.0
     bootstrap_at_horizon: bool = False
     """The horizon is the end of the task and the last reward settles everything, so nothing is expected after it."""
     compute: Compute = field(default_factory=Compute)
@@ -160,7 +160,7 @@ class Player:
         """Who plays a job."""
         if job.policy in LEARNED:
             game, greedy = self.game, job.policy == "greedy"
-            return Learned(self._network, greedy, game.exploration, game.persistence, name=job.policy)
+            return Learned(self._network, greedy, game.exploration, game.moods, name=job.policy)
         return find_policy(job.policy)
 
     def _episode(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> tuple[Sequences | None, EpisodeFinished]:
@@ -168,7 +168,9 @@ class Player:
         policy, generator = self.policy_for(job), stream(job.seed, "actions")
         observation, _ = env.reset(seed=job.seed)
         state = policy.start(env.codec)
-        row = Row(env.task.horizon, observation, state.memory) if isinstance(policy, Learned) else None
+        row = (
+            Row(env.task.horizon, observation, state.memory, policy.moods > 0) if isinstance(policy, Learned) else None
+        )
         tally, over = EpisodeTally(), False
         while not over:
             seen = observation
@@ -179,7 +181,7 @@ class Player:
             recorder.narrate(env, decision, tally.forced_now, reward, info)
             if row is not None:
                 expected = self._expected(observation, state.memory) if truncated else 0.0
-                row.add(seen, decision, reward, over, expected)
+                row.add(tensors(seen), decision, reward, over, expected, state.mood)
                 recorder.remember(state.memory)
         recorder.conclude()
         return None if row is None else row.sequences(), tally.finished(
@@ -196,16 +198,21 @@ class Player:
 class Row:
     """One episode of a learned policy, as it will be learned from."""
 
-    def __init__(self, horizon: int, observation: Arrays, state: MemoryState) -> None:
+    def __init__(self, horizon: int, observation: Arrays, state: MemoryState, moods: bool) -> None:
         example = {name: torch.from_numpy(array) for name, array in observation.items()}
+        if moods:
+            example[MOOD] = torch.zeros(len(Op))
         self._buffer = Buffer(1, horizon, example, len(Head))
         self._buffer.begin(state)
         self._starts = torch.tensor([True])
 
-    def add(self, seen: Arrays, decision: Decision, reward: float, over: bool, expected: float) -> None:
+    def add(
+        self, seen: Observation, decision: Decision, reward: float, over: bool, expected: float, mood: Tensor | None
+    ) -> None:
         acted = decision.acted
         assert acted is not None
-        self._buffer.decide(tensors(seen), self._starts, acted.choices, acted.log_probs, acted.free)
+        seen = seen if mood is None else seen | {MOOD: mood}
+        self._buffer.decide(seen, self._starts, acted.choices, acted.log_probs, acted.free)
         ends, bootstrap = torch.tensor([over]), torch.tensor([expected])
         self._buffer.conclude(acted.values, torch.tensor([reward], dtype=torch.float32), ends, bootstrap)
         self._starts = torch.tensor([False])

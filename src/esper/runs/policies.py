@@ -16,6 +16,7 @@ from esper.controller import (
     Policy,
     RandomLegal,
     Ranker,
+    exploration_of,
     load_gain_networks,
     load_network,
     load_schedule,
@@ -42,7 +43,7 @@ def find_policy(spec: str) -> Policy:
     """A control by name, `constant:SLOT:BLUEPRINT`, `schedule:FILE`, `ranker`, `ranker:FILE`, or a controller: a
     shipped one, that of a run directory, a checkpoint file.
 
-    Controllers play their likeliest course; `sampled:CONTROLLER` draws every choice anew.
+    Controllers play greedily; `sampled:CONTROLLER` draws, with the exploration that it was trained with.
     """
     if spec in CONTROLS:
         return CONTROLS[spec]()
@@ -66,7 +67,8 @@ def find_policy(spec: str) -> Policy:
         return load_schedule(file)
     if spec == RANKER or spec.startswith(OWN_RANKER):
         return Ranker(load_gain_networks(file), FIELDS, spec)
-    return Learned(load_network(file, FIELDS), greedy=not spec.startswith(SAMPLED), name=spec)
+    network, greedy = load_network(file, FIELDS), not spec.startswith(SAMPLED)
+    return Learned(network, greedy, exploration_of(file), name=spec)
 
 
 def file_of(spec: str) -> Path | None:
