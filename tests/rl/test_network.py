@@ -46,7 +46,7 @@ def test_no_weight_is_dead_but_those_of_choices_that_do_not_exist():
     """S3-no-dead-parameters: each number gets a gradient unless its head has fewer choices or is never used there."""
     network = small_network()
     old = rollout(network, rows=16, steps=16, masked=False)
-    targets = Targets(torch.randn(16, 16, 3), torch.randn(16, 16), old.values)
+    targets = Targets(*torch.randn(2, 16, 16), old.values)
     loss = ppo_loss(replay(network, old), old, targets, torch.ones(3), torch.tensor(1.0), STEADY)
     loss.total.backward()
     exists = torch.arange(4) < torch.tensor([*SIZES.values()]).unsqueeze(-1)
