@@ -39,7 +39,7 @@ def test_every_line_of_a_published_table_is_that_of_a_committed_exam(document):
 def test_every_policy_of_a_committed_exam_sat_it_on_the_same_seeds(exam):
     rows = read_rows(exam / "exam.csv")
     seeds = {policy: {row.seed for row in rows if row.policy == policy} for policy in {row.policy for row in rows}}
-    assert "tamiyo-small" in seeds
+    assert len(seeds) > 1
     assert len({frozenset(each) for each in seeds.values()}) == 1
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import re
+import shlex
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -9,9 +10,12 @@ from html.parser import HTMLParser
 
 import duckdb
 import pytest
+import tyro
 
+from esper.cli.exam import ExamArguments
 from esper.runs.directory import Unwritable
-from esper.runs.exam import BadExam, Terms, read_rows, write_report
+from esper.runs.exam import BadExam, ExamConfig, Terms, deciding_report, read_rows, write_report
+from esper.runs.exam.deciding import summarise_families
 from esper.runs.exam.page import escape
 from esper.runs.exam.plane import Plane
 from esper.runs.exam.report import page_of
@@ -90,9 +94,16 @@ def plain(tmp_path_factory):
 
 @pytest.mark.parametrize("exam", EXAMS, ids=lambda path: path.name)
 def test_a_committed_report_is_what_its_rows_say_line_by_line(exam):
-    published = (exam / "exam.md").read_text()
+    published, rows = (exam / "exam.md").read_text(), read_rows(exam / "exam.csv")
     (command,) = re.findall(r"```sh\n(.*)\n```", published)
-    found = page_of(summarise(read_rows(exam / "exam.csv"), Terms("tamiyo-small")), command, {}).render()
+    settings = tyro.cli(ExamArguments, args=shlex.split(command)[2:], default=ExamArguments(ExamConfig())).settings
+    terms = settings.terms()
+    if settings.tasks:
+        families = summarise_families(rows, settings.stages(), terms, settings.surveyed())
+        drawn = dict.fromkeys((path.with_suffix(".svg").name for path in exam.glob("*.png")), b"<svg/>")
+        found = deciding_report.page_of(families, terms, command, drawn).render()
+    else:
+        found = page_of(summarise(rows, terms), command, {}).render()
     assert found["exam.md"].splitlines() == published.splitlines()
 
 
