@@ -64,7 +64,7 @@ def oracle(task: TaskSurvey, seed: int) -> int:
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantChoice:
     """Always the same blueprint in the first, the middle or the last slot; nothing where it does not fit."""
 
     place: str
@@ -79,13 +79,13 @@ class Constant:
         return task.singles.get((slot, self.blueprint), 0)
 
 
-def constants_of(tasks: Sequence[TaskSurvey]) -> list[Constant]:
+def constants_of(tasks: Sequence[TaskSurvey]) -> list[ConstantChoice]:
     """All that can be played on some of the tasks."""
     blueprints = dict.fromkeys(blueprint for task in tasks for _, blueprint in task.singles)
-    return [Constant(place, blueprint) for place in ("first", "middle", "last") for blueprint in blueprints]
+    return [ConstantChoice(place, blueprint) for place in ("first", "middle", "last") for blueprint in blueprints]
 
 
-def best_constant(tasks: Sequence[TaskSurvey], rents: Sequence[float | None] = (None,)) -> Constant | None:
+def best_constant(tasks: Sequence[TaskSurvey], rents: Sequence[float | None] = (None,)) -> ConstantChoice | None:
     """The one that gains most on the evaluation split, on average over the rents, None for each task's own.
 
     None if none gains anything.
@@ -104,7 +104,7 @@ class ConstantOf:
     """One constant for every kind of task; nothing for a kind without one."""
 
     kind: Callable[[TaskSurvey], str]
-    best: Mapping[str, Constant | None]
+    best: Mapping[str, ConstantChoice | None]
 
     def __str__(self) -> str:
         return ", ".join(f"{kind} {best or 'nothing'}" for kind, best in self.best.items())

@@ -9,7 +9,7 @@ from esper.contracts import ObservationFields
 from esper.controller import GROUPS, INPUTS, GainNetworks, inputs_of
 from esper.runs.survey.analysis import (
     Choose,
-    Constant,
+    ConstantChoice,
     Interval,
     best_by_host,
     best_by_rent,
@@ -26,7 +26,7 @@ SEARCHES = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True)
-class Finding:
+class ChoiceGain:
     """Who chose how, and what that gains in score over the host alone."""
 
     choice: str
@@ -34,38 +34,38 @@ class Finding:
     gain: Interval
 
 
-def findings_of(survey: SurveyTable, learned_from: SurveyTable | None = None) -> Iterator[Finding]:
+def findings_of(survey: SurveyTable, learned_from: SurveyTable | None = None) -> Iterator[ChoiceGain]:
     """What is to be had in the tasks of a survey.
 
     Constants are chosen, and regressions fitted, on `learned_from`; without it constants are chosen on the survey
     itself, which flatters them, and there are no regressions.
     """
     tasks = survey.tasks
-    yield Finding("oracle", "the best of all that was trained", over_tasks(gains_of(tasks, oracle)))
+    yield ChoiceGain("oracle", "the best of all that was trained", over_tasks(gains_of(tasks, oracle)))
     for count in SEARCHES:
         gains = [search_gain(task, count) for task in tasks]
-        yield Finding(f"search {count}", f"the best of {count} random single seeds", over_tasks(gains))
+        yield ChoiceGain(f"search {count}", f"the best of {count} random single seeds", over_tasks(gains))
     yield from _constants(tasks, (learned_from or survey).tasks)
     if learned_from is not None:
         yield from _regressions(survey, learned_from)
 
 
-def _constants(tasks: Sequence[TaskSurvey], known: Sequence[TaskSurvey]) -> Iterator[Finding]:
+def _constants(tasks: Sequence[TaskSurvey], known: Sequence[TaskSurvey]) -> Iterator[ChoiceGain]:
     one, by_rent, by_host = best_constant(known), best_by_rent(known), best_by_host(known)
-    choices: dict[str, Constant | Choose | None] = {"one": one, "by rent": by_rent, "by host": by_host}
+    choices: dict[str, ConstantChoice | Choose | None] = {"one": one, "by rent": by_rent, "by host": by_host}
     for name, choose in choices.items():
         if choose is not None:
-            yield Finding(f"constant, {name}", str(choose), over_tasks(gains_of(tasks, choose)))
+            yield ChoiceGain(f"constant, {name}", str(choose), over_tasks(gains_of(tasks, choose)))
 
 
-def _regressions(survey: SurveyTable, learned_from: SurveyTable) -> Iterator[Finding]:
+def _regressions(survey: SurveyTable, learned_from: SurveyTable) -> Iterator[ChoiceGain]:
     """With everything that is observed, and without each group of it."""
     for group in ("", *GROUPS):
         names = [name for name in INPUTS if name not in GROUPS.get(group, ())]
         networks = fit_gain_networks(learned_from.tasks, learned_from.fields, FitConfig(), names)
         gains = [ranked_gains(task, networks, survey.fields).mean() for task in survey.tasks]
         how = f"without {', '.join(name.partition('.')[2] for name in GROUPS[group])}" if group else "with everything"
-        yield Finding(f"ranker without {group}" if group else "ranker", how, over_tasks(gains))
+        yield ChoiceGain(f"ranker without {group}" if group else "ranker", how, over_tasks(gains))
 
 
 def ranked_gains(task: TaskSurvey, networks: GainNetworks, fields: ObservationFields) -> Array:

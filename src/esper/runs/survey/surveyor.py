@@ -38,7 +38,7 @@ class Surveyed(Played):
     course: Course | None
 
 
-class Observations(EpisodeRecorder):
+class CourseRecorder(EpisodeRecorder):
     """Keeps what is seen while nothing grows."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Surveyor(Player):
     def play_in(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> Played:
         """The whole episode, then what is delivered, on the test split too."""
         assert isinstance(job, StructureJob)
-        seen = Observations()
+        seen = CourseRecorder()
         played = super().play_in(env, job, seen)
         assert env.episode is not None
         body, task = env.episode.body, env.task
@@ -85,7 +85,7 @@ class Surveyor(Player):
         return Surveyed(job, played.finished, (), None, row, None if job.structure else _course(env, job, seen))
 
 
-def _course(env: GrowEnv, job: Job, seen: Observations) -> Course:
+def _course(env: GrowEnv, job: Job, seen: CourseRecorder) -> Course:
     def array(name: str) -> Array:
         return np.stack([_measured(each, name) for each in seen.seen])
 
