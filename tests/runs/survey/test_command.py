@@ -32,7 +32,7 @@ def test_a_survey_is_made_told_and_fitted(surveyed, tmp_path, capsys):
         (["survey", "small", "--tasks", "0"], "tasks is 0; give a number from 1"),
         (["survey", "small", "--fit", "nowhere.parquet"], "nowhere.parquet is no file of a survey"),
         (["fit", "ranker", "nowhere.parquet"], "nowhere.parquet is no file of a survey"),
-        (["fit", "ranker", "nowhere.parquet", "--members", "0"], "members = 0; give a number from 1"),
+        (["fit", "ranker", "nowhere.parquet", "--members", "0"], "members = 0; give a value from 1"),
     ],
 )
 def test_a_survey_or_fit_that_cannot_be_made_exits_2_and_leaves_nothing(words, message, tmp_path, monkeypatch, capsys):

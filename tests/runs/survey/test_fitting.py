@@ -76,7 +76,7 @@ def test_the_same_seed_fits_the_same_ranker_and_leaves_the_global_random_numbers
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"members": 0}, "members = 0; give a number from 1 to 1000"), ({"looks": 7}, "looks = 7; give .* from 1 to 6")],
+    [({"members": 0}, "members = 0; give a value from 1 to 1,000"), ({"looks": 7}, "looks = 7; give .* from 1 to 6")],
 )
 def test_settings_with_which_nothing_can_be_fitted_are_refused(changes, message):
     with pytest.raises(InvalidFit, match=message):

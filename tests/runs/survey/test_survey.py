@@ -101,6 +101,13 @@ def test_a_file_or_lines_of_another_family_are_not_added_to(surveyed, tmp_path):
         make(surveyed.config, path)
 
 
+def test_a_file_with_other_observations_is_not_added_to(surveyed, tmp_path):
+    path, fields = tmp_path / "survey.parquet", surveyed.table.fields
+    write_survey(replace(surveyed.table, fields=replace(fields, host=("pressure", *fields.host[1:]))), path)
+    with pytest.raises(OtherSurvey, match="has the observations of another esper; give another --out"):
+        make(surveyed.config, path)
+
+
 def test_one_process_makes_a_survey_at_a_time(surveyed, tmp_path):
     path = tmp_path / "survey.parquet"
     with filelock.FileLock(tmp_path / "survey.parquet.lock"), pytest.raises(SurveyBusy, match="another 'esper survey'"):

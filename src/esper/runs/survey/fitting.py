@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from esper.checked import require_ranges
 from esper.contracts import EsperError, ObservationFields
 from esper.controller import GROUPS, INPUTS, GainNetworks, inputs_of
 from esper.runs.survey.surveyor import SHOWN_EPOCHS
@@ -51,10 +52,7 @@ class FitConfig:
 
     def check(self) -> None:
         """Refuse what cannot be fitted with."""
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InvalidFit(f"{name} = {value}; give a number from {low:g} to {high:g}")
+        require_ranges(self, RANGES, InvalidFit)
 
 
 RANGES = {

@@ -1,6 +1,7 @@
 """What a survey has trained so far, line by line as it comes: the same survey, started again, goes on from there."""
 
 from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +46,10 @@ class SurveyLines:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
-            self._read()
+            with ExitStack() as undone:
+                undone.callback(self._lock.release)
+                self._read()
+                undone.pop_all()
         except filelock.Timeout:
             raise SurveyBusy(f"{self._path} is written by another 'esper survey'; wait for it") from None
         except OSError as error:
@@ -86,7 +90,9 @@ class SurveyLines:
         self._path.unlink(missing_ok=True)
 
     def _take(self, survey: SurveyTable) -> None:
-        """What the file has, if it is of the same family."""
+        """What the file has, if it is of the same family and of today's observations."""
+        if survey.fields != FIELDS:
+            raise OtherSurvey(f"{self._file} has the observations of another esper; give another --out")
         courses = {(course.task, course.seed): course for course in survey.courses}
         for row in survey.rows:
             if not row.task.startswith(f"{FAMILY}{self._head['family']}/"):

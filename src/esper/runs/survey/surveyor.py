@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from esper.controller import Decision, NoGrowth, Policy, Schedule, ScheduledSeed
+from esper.controller import Decision, NoGrowth, Policy, Schedule, ScheduledSeed, measured
 from esper.environment import GrowEnv, SplitJudge
 from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.player import Job, Played, Player, Purpose
@@ -87,7 +87,7 @@ class Surveyor(Player):
 
 def _course(env: GrowEnv, job: Job, seen: CourseRecorder) -> Course:
     def array(name: str) -> Array:
-        return np.stack([_measured(each, name) for each in seen.seen])
+        return np.stack([measured(each)[name] for each in seen.seen])
 
     return Course(
         task=job.task,
@@ -100,8 +100,3 @@ def _course(env: GrowEnv, job: Job, seen: CourseRecorder) -> Course:
         offers=array("blueprints"),
         qualities=np.array(seen.qualities),
     )
-
-
-def _measured(observation: Mapping[str, Any], name: str) -> Array:
-    """The numbers, with NaN for what was not measured."""
-    return np.where(observation[f"{name}_valid"] == 1, observation[name], np.nan).astype(np.float64)
