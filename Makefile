@@ -21,7 +21,7 @@ demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: 3 minute
 	@echo "has not settled, and rounding, which depends on the processor, decides which network it finds."
 	@echo "Look at: out/demo/grown.png  out/demo/run/summary.png  out/demo/exam/exam.html"
 
-test: $(VENV)/.has-test ## what protects users: 2 to 3 minutes on 2 cores
+test: $(VENV)/.has-test ## what protects users: about 4 minutes on 2 cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.has-test ## soaks and repeats: kills, lost workers, a thousand episodes
@@ -54,7 +54,7 @@ exam: $(VENV)/.has-demo ## the published exams that need no download: about 27 m
 	$(BIN)/esper exam --task spirals --out out/exam/spirals \
 	  --policy none random heuristic $(TAMIYO) scratch:$(TAMIYO) widened:$(TAMIYO)
 
-exam-deciding: $(VENV)/.has-demo ## the exams of deciding on unseen tasks: about 40 minutes on 2 cores
+exam-deciding: $(VENV)/.has-demo ## the exams of deciding on unseen tasks: 50 minutes on 2 cores that were busy
 	$(BIN)/esper exam --task family:small-exam --tasks 60 --survey surveys/small-exam.parquet --out out/exam/small-exam \
 	  --policy $(DECIDERS) --reference ranker
 	$(BIN)/esper exam --task family:far-exam --tasks 30 --survey surveys/far-exam.parquet --out out/exam/far-exam \
