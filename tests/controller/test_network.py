@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import esper.controller
 import esper.rl
-from esper.contracts import HEADS_OF, Head, Op
+from esper.contracts import CHOICES, HEADS_OF, Head, Op
 from esper.controller.learned import Learned, tensors
-from esper.controller.network import ControllerNetwork, InvalidNetwork, NetworkConfig
+from esper.controller.network import USUAL, ControllerNetwork, InvalidNetwork, NetworkConfig
 from esper.environment import FIELDS, GrowEnv, find_task
 from esper.rl import Buffer, EmptyMask, Learner, PPOConfig, Sequences, act, join, log_probabilities, replay
 
@@ -151,7 +151,7 @@ def test_an_update_over_hosts_of_different_sizes_changes_every_head_that_had_a_c
     assert metrics.finite
     assert all(head.gradient_norm > 0 for head in metrics.heads.values() if head.steps)
     changed = {name for name, value in net.state_dict().items() if not torch.equal(value, before[name])}
-    assert {"op_head.weight", "slot_head.query.weight", "trunk.weight", "memory.lstm.weight_hh_l0"} <= changed
+    assert {"wait_score.weight", "offer_scores.score.weight", "trunk.weight", "memory.lstm.weight_hh_l0"} <= changed
 
 
 @pytest.mark.parametrize("op", [op for op in Op if op is not Op.WAIT], ids=lambda op: op.name)
@@ -182,13 +182,50 @@ def play_forced(net, op, legal) -> Sequences:
     return buffer.sequences()
 
 
-def test_the_bits_of_blueprints_are_read():
-    arrays = observation(3, 4)
-    other = arrays | {"blueprints_valid": 1 - arrays["blueprints_valid"]}
+@pytest.mark.parametrize("array", ["blueprints", "blueprints_valid"])
+def test_whether_and_where_to_grow_and_the_value_depend_on_what_could_be_planted(array):
+    """Op, slot and value see the offers before anything is chosen."""
+    net, arrays = network(), observation(3, 4, op_slot=np.ones((len(Op), 3), np.int8))
+    other = arrays | {array: observation(3, 4, seed=1)[array]}
     choices = [int(Op.GERMINATE), 1, 0, 0, 0, 0, 0, 0]
-    before, after = (distributions(network(), each, choices) for each in (arrays, other))
-    assert torch.equal(before[0], after[0])
-    assert not torch.equal(before[2], after[2])
+    for before, after in zip(distributions(net, arrays, choices), distributions(net, other, choices), strict=True):
+        assert not torch.allclose(before, after, atol=1e-3)
+    assert not torch.allclose(value(net, arrays), value(net, other), atol=1e-4)
+
+
+def value(net, arrays):
+    return act(net, tensors(arrays), net.memory.start(1), torch.tensor([True]), None).values
+
+
+def test_growing_is_as_likely_as_all_offers_together():
+    """An op sums up its slots, and a slot its offers: one more offer of the same kind makes growing more likely."""
+    net, arrays = network(), observation(2, 2, op_slot=np.ones((len(Op), 2), np.int8))
+    arrays["mask_slot_blueprint"][:] = 1
+    op, slot, rest = distributions(net, arrays, [int(Op.GERMINATE), 0, 0, 0, 0, 0, 0, 0])
+    seen = {name: one.unsqueeze(1) for name, one in tensors(arrays).items()}
+    by_offer = net.encode(seen, net.memory.start(1), torch.tensor([[True]])).features[2][0, 0]
+    torch.testing.assert_close(slot[0], by_offer.logsumexp(dim=-1).log_softmax(dim=-1))
+    torch.testing.assert_close(rest[0, :2], by_offer[0].log_softmax(dim=-1))
+    arrays["mask_slot_blueprint"][:, 1] = 0
+    fewer, *_ = distributions(net, arrays, [int(Op.GERMINATE), 0, 0, 0, 0, 0, 0, 0])
+    assert fewer[0, Op.GERMINATE] < op[0, Op.GERMINATE]
+
+
+@given(st.permutations(range(4)), st.integers(0, 20))
+@settings(max_examples=20, deadline=None)
+def test_a_permutation_of_blueprints_permutes_their_probabilities_and_nothing_else(order, seed):
+    net, arrays = network(), observation(3, 4, seed)
+    of_blueprints = {"blueprints": 1, "blueprints_valid": 1, "mask_slot_blueprint": 1, "mask_blueprint": 0}
+    moved = {
+        name: np.take(array, order, axis=of_blueprints[name]) if name in of_blueprints else array
+        for name, array in arrays.items()
+    }
+    choices = [int(Op.GERMINATE), 1, 0, 0, 0, 0, 0, 0]
+    op, slot, rest = distributions(net, arrays, choices)
+    moved_op, moved_slot, moved_rest = distributions(net, moved, choices)
+    torch.testing.assert_close(moved_op, op, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(moved_slot, slot, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(moved_rest[0, :4], rest[0, list(order)], atol=1e-5, rtol=1e-5)
 
 
 def test_a_mask_that_allows_nothing_is_refused():
@@ -199,20 +236,24 @@ def test_a_mask_that_allows_nothing_is_refused():
         act(network(), tensors(arrays), network().memory.start(1), torch.tensor([True]), None)
 
 
-def test_default_network_is_small_and_newborn_heads_are_nearly_uniform_but_for_the_prior_over_ops():
+def test_a_newborn_is_nearly_indifferent_but_for_its_prior_over_ops_and_its_habits():
     """S4-orthogonal-init: hidden layers of gain sqrt 2, policy outputs near 0, value output 1."""
     net = ControllerNetwork(FIELDS)
     assert sum(parameter.numel() for parameter in net.parameters()) <= 300_000
     weight = net.trunk.weight
     torch.testing.assert_close(weight @ weight.T, 2 * torch.eye(len(weight)), atol=1e-4, rtol=0)
-    assert torch.linalg.matrix_norm(net.op_head.weight, ord=2).item() == pytest.approx(0.01, rel=1e-3)
+    for layer in (net.wait_score, net.offer_scores.score, net.op_scores.score):
+        assert torch.linalg.matrix_norm(layer.weight, ord=2).item() == pytest.approx(0.01, rel=1e-3)
     assert torch.linalg.matrix_norm(net.critic.output.weight, ord=2).item() == pytest.approx(1.0, rel=1e-3)
-    everything = observation(4, 4, op_slot=np.ones((len(Op), 4), np.int8))
-    ops, *others = distributions(net, everything, [int(Op.GERMINATE), 0, 0, 0, 0, 0, 0, 0])
+    arrays = observation(4, 4, op_slot=np.ones((len(Op), 4), np.int8))
+    arrays["mask_slot_blueprint"][:] = 1
+    ops, slots, rest = distributions(net, arrays, [int(Op.GERMINATE), 0, 0, 0, 0, 0, 0, 0])
     assert ops[0, Op.ADVANCE] > ops[0, Op.WAIT] > ops[0, Op.PRUNE]
-    for level in others:
-        legal = [row[row > -1e3] for row in level]
-        assert all((row.max() - row.min()).item() < 0.1 for row in legal)
+    assert (slots.max() - slots.min()).item() < 0.1
+    assert (rest[0, :4].max() - rest[0, :4].min()).item() < 0.1
+    for row, (head, usual) in zip(rest[1:4], list(USUAL.items())[:3], strict=True):
+        assert row.argmax().item() == CHOICES[head].index(usual)
+        assert row.max().exp().item() > 0.8
 
 
 def test_there_is_no_conditional_stub_and_no_import_inside_a_function():

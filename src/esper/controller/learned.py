@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,9 +22,6 @@ from esper.rl import (
     require_same_schema,
     require_same_weights,
 )
-
-SILENT: dict[str, Any] = {"offer_bits": False}
-"""What a checkpoint means that does not say it: observations had no bits for blueprints once."""
 
 
 class Mind(NamedTuple):
@@ -91,14 +88,14 @@ def load_network(path: Path, shown: ObservationFields) -> ControllerNetwork:
     not read.
     """
     checkpoint = load_checkpoint(path)
-    schema = SILENT | checkpoint.schema
+    schema = checkpoint.schema
     names = [each.name for each in dataclasses.fields(NetworkConfig)]
     saved = {name: size for name, size in schema.items() if name in names and type(size) is int}
     arrays = {name: schema.get(f"{name}_features") for name in dataclasses.asdict(shown)}
-    if len(saved) < len(names) or not all(map(_are_names, arrays.values())) or type(schema["offer_bits"]) is not bool:
+    if len(saved) < len(names) or not all(map(_are_names, arrays.values())):
         raise BadCheckpoint(f"{path} is a checkpoint, but not of a controller; give one that 'esper train' wrote")
     fields = ObservationFields(**{name: tuple(features) for name, features in arrays.items() if features})
-    network = ControllerNetwork(fields, NetworkConfig(**saved), shown, schema["offer_bits"])
+    network = ControllerNetwork(fields, NetworkConfig(**saved), shown)
     require_same_schema(schema, network.schema())
     require_same_weights(checkpoint.weights, network.state_dict())
     network.load_state_dict(checkpoint.weights)

@@ -1,30 +1,59 @@
 """The controller's network: one set of weights for any number of slots and any set of blueprints.
 
-Every slot goes through the same encoder, every blueprint through another; what the slots have in common is pooled. So
-weights trained on three slots drive ten, and reordering slots reorders their probabilities. The op is drawn first, then
-the slot given the op, then the other heads given both. There is no normalisation layer: features come at fixed scales,
-and the LSTM's output lies in (-1, 1).
+Every offer, a blueprint in a slot, goes through one encoder; what a slot is offered becomes part of the slot's token,
+and the tokens look at each other. The memory, and so the value, reads the host and all tokens.
+
+Everything that can be done has a score of its own: an op in a slot, a blueprint in a slot. Heads are what these scores
+sum up to: a slot is as likely as all its offers together, an op as all its slots. So whether and where to grow is
+decided by what could be planted, and reordering slots or blueprints reorders their probabilities. The op is drawn
+first, then the slot given the op, then the other heads given both.
 """
 
 from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad, silu
 
-from esper.contracts import CHOICES, HEADS_OF, EsperError, Head, ObservationFields, Op
+from esper.contracts import (
+    CHOICES,
+    HEADS_OF,
+    AlphaCurve,
+    AlphaSpeed,
+    AlphaTarget,
+    EsperError,
+    Head,
+    ObservationFields,
+    Op,
+    Style,
+    Tempo,
+)
 from esper.controller.features import places
 from esper.rl import Critic, Encoded, LSTMMemory, MemoryState, Network, Observation, orthogonal, pin
 
 HEADS = tuple(Head)
 LATER = HEADS[2:]
-"""The heads of the last level; blueprints are pointed at, the others choose from fixed tables."""
-PLAIN_HEADS = tuple(head for head in LATER if head is not Head.BLUEPRINT)
+"""The heads of the last level; blueprints have scores of their own, the others choose from fixed tables."""
 USES = torch.tensor([[head in HEADS_OF[op] for head in HEADS] for op in Op])
 """(ops, heads), from the one table of the contracts."""
 
-PRIOR = {Op.ADVANCE: 1.0, Op.FOSSILIZE: 1.0, Op.PRUNE: -3.0, Op.SET_ALPHA_TARGET: -3.0}
-"""First logits of ops, 0 for the others. A newborn controller that prunes as often as it advances kills nearly every
-seed before it pays, and learns only that seeds cost."""
+PRIOR = {Op.GERMINATE: -4.0, Op.ADVANCE: 1.0, Op.FOSSILIZE: 1.0, Op.PRUNE: -3.0, Op.SET_ALPHA_TARGET: -3.0}
+"""First scores of ops, 0 for the others. A newborn controller that prunes as often as it advances kills nearly every
+seed before it pays, and learns only that seeds cost. Of offers there are many, each with a score."""
+USUAL = {
+    Head.STYLE: Style.LINEAR_ADD,
+    Head.TEMPO: Tempo.FAST,
+    Head.ALPHA_TARGET: AlphaTarget.FULL,
+    Head.ALPHA_SPEED: AlphaSpeed.FAST,
+    Head.ALPHA_CURVE: AlphaCurve.LINEAR,
+}
+"""What heads choose unless there is a reason not to: no survey found that it matters."""
+HABIT = 3.0
+"""First logit of what is usual."""
+NEVER = -1e4
+"""The score of what is not legal, where scores are summed up."""
+POINTS = 10.0
+"""A tenth of quality counts as 1."""
 
 
 class InvalidNetwork(EsperError):
@@ -36,7 +65,7 @@ class NetworkConfig:
     """Sizes of the controller's network."""
 
     slot: int = 64
-    """Width of what is known of a slot, and of a blueprint."""
+    """Width of what is known of a slot, and of an offer."""
     trunk: int = 128
     """Width of what is known of the whole, before the memory."""
     memory: int = 128
@@ -48,26 +77,43 @@ class NetworkConfig:
                 raise InvalidNetwork(f"network size {name} = {value}; give a whole number from 1 to 4096")
 
 
-class Pointer(nn.Module):
-    """Scores things by how well their key meets a query; near 0 at birth, so that all are alike."""
+class Attention(nn.Module):
+    """What slots learn from each other: one head, added to what they were; nothing at birth."""
 
-    def __init__(self, things: int, context: int, size: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.key = orthogonal(nn.Linear(things, size), 1.0)
-        self.query = orthogonal(nn.Linear(context, size), 0.01)
-        self.scale: float = size**-0.5
+        self.size = size
+        self.asked = orthogonal(nn.Linear(size, 3 * size), 1.0)
+        self.told = orthogonal(nn.Linear(size, size), 0.01)
+
+    def forward(self, tokens: Tensor, present: Tensor) -> Tensor:
+        """Tokens (..., N, D), of which some are not `present` (..., N)."""
+        query, key, value = self.asked(tokens).split(self.size, dim=-1)
+        match = (query @ key.transpose(-1, -2)) * self.size**-0.5
+        weights = match.masked_fill(~present.unsqueeze(-2), NEVER).softmax(dim=-1)
+        told: Tensor = self.told(weights @ value)
+        return tokens + told
+
+
+class Scores(nn.Module):
+    """Scores of things, each by what it is and by the context; near 0 at birth, so that all are alike."""
+
+    def __init__(self, things: int, context: int, size: int, scores: int = 1) -> None:
+        super().__init__()
+        self.thing = orthogonal(nn.Linear(things, size), 2**0.5)
+        self.context = orthogonal(nn.Linear(context, size), 1.0)
+        self.score = orthogonal(nn.Linear(size, scores), 0.01)
 
     def forward(self, things: Tensor, context: Tensor) -> Tensor:
-        """Scores (..., N) of things (..., N, D) in a context (..., C)."""
-        scores: Tensor = self.key(things) @ self.query(context).unsqueeze(-1)
-        return self.scale * scores.squeeze(-1)
+        """(..., scores) of things (..., D), in a context that has one axis of size 1 for each axis of things."""
+        scores: Tensor = self.score(silu(self.thing(things) + self.context(context)))
+        return scores
 
 
 class ControllerNetwork(Network):
     """Reads the environment's observation by array name; rows of hosts with fewer slots are padded with zeros.
 
     `fields` are the features that it reads, found by name among those that observations show: `shown`, or just these.
-    With `offer_bits` it reads the bits of blueprints too.
     """
 
     uses: Tensor
@@ -77,70 +123,96 @@ class ControllerNetwork(Network):
         fields: ObservationFields,
         config: NetworkConfig | None = None,
         shown: ObservationFields | None = None,
-        offer_bits: bool = True,
     ) -> None:
         super().__init__()
-        self.fields, self.config, self.offer_bits = fields, config or NetworkConfig(), offer_bits
+        self.fields, self.config = fields, config or NetworkConfig()
         self._columns = _columns(fields, shown or fields)
+        self._rent = places(fields.host, ["rent"])["rent"]
+        self._slot = places(fields.slots, ["size", "contribution"])
+        self._cost = places(fields.blueprints, ["cost"])["cost"]
         self.heads = tuple(head.value for head in HEADS)
         self.levels = (slice(0, 1), slice(1, 2), slice(2, len(HEADS)))
         width, trunk, memory = self.config.slot, self.config.trunk, self.config.memory
         gain = 2**0.5
-        self.slot_encoder = orthogonal(nn.Linear(2 * len(fields.slots) + len(Op), width), gain)
-        self.offer_encoder = orthogonal(nn.Linear((1 + offer_bits) * len(fields.blueprints), width), gain)
+        self.offer_encoder = orthogonal(nn.Linear(2 * len(fields.blueprints) + 2, width), gain)
+        self.slot_encoder = orthogonal(nn.Linear(2 * len(fields.slots) + len(Op) + 2 + 2 * width, width), gain)
+        self.attention = Attention(width)
         self.trunk = orthogonal(nn.Linear(2 * len(fields.host) + len(Op) + 2 * width, trunk), gain)
         self.memory = LSTMMemory(trunk, memory)
         self.critic = Critic(memory, trunk)
-        self.op_head = orthogonal(nn.Linear(memory, len(Op)), 0.01)
-        self.op_head.bias.data.copy_(torch.tensor([PRIOR.get(op, 0.0) for op in Op]))
-        self.slot_op = nn.Embedding(len(Op), memory)
-        self.slot_head = Pointer(width, memory, width)
+        self.offer_scores = Scores(2 * width, memory, width)
+        self.op_scores = Scores(width, memory, width, len(Op))
+        self.wait_score = orthogonal(nn.Linear(memory, 1), 0.01)
+        self.prior = nn.Parameter(torch.tensor([PRIOR.get(op, 0.0) for op in Op]))
         self.context_op = nn.Embedding(len(Op), trunk)
         self.context = orthogonal(nn.Linear(memory + width, trunk), gain)
-        self.blueprint_head = Pointer(width, trunk, width)
-        self.plain_heads = nn.ModuleDict(
-            {head.value: orthogonal(nn.Linear(trunk, len(CHOICES[head])), 0.01) for head in PLAIN_HEADS}
-        )
-        for embedding in (self.slot_op, self.context_op):
-            nn.init.normal_(embedding.weight, std=0.1)
+        self.plain_heads = nn.ModuleDict({head.value: _plain_head(trunk, head) for head in USUAL})
+        nn.init.normal_(self.context_op.weight, std=0.1)
         self.register_buffer("uses", USES.clone(), persistent=False)
 
     def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
-        by_slot = observation["mask_op_slot"].transpose(-1, -2)
-        features, bits = self._read(observation, "slots"), self._read(observation, "slots_valid")
-        slots = torch.tanh(self.slot_encoder(_joined(features, bits, by_slot)))
-        # Padding has no measured feature, and every real slot has.
-        present = bits.any(dim=-1, keepdim=True)
-        mean = (slots * present).sum(dim=-2) / present.sum(dim=-2).clamp(min=1)
-        best = slots.masked_fill(~present, -1.0).amax(dim=-2)
+        offers, fits = self._offers(observation)
+        tokens, present = self._tokens(observation, offers, fits)
         host = self._read(observation, "host"), self._read(observation, "host_valid")
-        whole = _joined(*host, observation["mask_op"], mean, best)
+        whole = _joined(*host, observation["mask_op"], *_pooled(tokens, present))
         remembered, state = self.memory(torch.tanh(self.trunk(whole)), state, starts)
-        return Encoded((remembered, slots), self.critic(remembered), state)
+        by_offer = self._by_offer(offers, tokens, remembered)
+        by_slot = self._by_slot(observation, tokens, remembered, by_offer.masked_fill(~fits, NEVER))
+        return Encoded((remembered, tokens, by_offer, by_slot), self.critic(remembered), state)
+
+    def _offers(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        """What is known of each offer (..., slots, blueprints, width), and which of them fit."""
+        features, fits = self._read(observation, "blueprints"), observation["mask_slot_blueprint"].bool()
+        price = self._rents(observation) * features[..., self._cost : self._cost + 1]
+        bits = self._read(observation, "blueprints_valid")
+        return silu(self.offer_encoder(_joined(features, bits, fits.unsqueeze(-1), POINTS * price))), fits
+
+    def _tokens(self, observation: Observation, offers: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
+        """What is known of each slot (..., slots, width), and which of them are there."""
+        features, bits = self._read(observation, "slots"), self._read(observation, "slots_valid")
+        size, contribution = (features[..., at : at + 1] for at in self._slot.values())
+        price = self._rents(observation).squeeze(-2) * size
+        legal = observation["mask_op_slot"].transpose(-1, -2)
+        known = _joined(features, bits, legal, POINTS * price, POINTS * contribution, *_pooled(offers, fits))
+        # Padding has no measured feature, and every real slot has.
+        present = bits.any(dim=-1)
+        return self.attention(silu(self.slot_encoder(known)), present), present
+
+    def _rents(self, observation: Observation) -> Tensor:
+        """The quality that a factor e of size must bring, (..., 1, 1, 1); 0 if nobody says."""
+        host, valid = self._read(observation, "host"), self._read(observation, "host_valid")
+        rent = torch.where(valid[..., self._rent].bool(), 10.0 ** host[..., self._rent], 0.0)
+        return rent[..., None, None, None]
+
+    def _by_offer(self, offers: Tensor, tokens: Tensor, remembered: Tensor) -> Tensor:
+        """The score of each offer, (..., slots, blueprints)."""
+        places_of = tokens.unsqueeze(-2).expand_as(offers)
+        scores = self.offer_scores(torch.cat([offers, places_of], dim=-1), remembered[..., None, None, :])
+        by_offer: Tensor = scores.squeeze(-1) + self.prior[Op.GERMINATE]
+        return by_offer
+
+    def _by_slot(self, observation: Observation, tokens: Tensor, remembered: Tensor, by_offer: Tensor) -> Tensor:
+        """The score of each op in each slot, (..., ops, slots); growing there is worth what all its offers are."""
+        scores = self.op_scores(tokens, remembered.unsqueeze(-2)) + self.prior
+        germinate = torch.arange(len(Op), device=scores.device) == Op.GERMINATE
+        return torch.where(germinate, by_offer.logsumexp(dim=-1, keepdim=True), scores).transpose(-1, -2)
 
     def logits(self, encoded: Encoded, observation: Observation, level: int, choices: Tensor) -> tuple[Tensor, Tensor]:
-        remembered, slots = encoded.features
+        remembered, tokens, by_offer, by_slot = encoded.features
+        legal = observation["mask_op_slot"].bool()
         if level == 0:
-            return self.op_head(remembered).unsqueeze(-2), observation["mask_op"].bool().unsqueeze(-2)
+            by_op = by_slot.masked_fill(~legal, NEVER).logsumexp(dim=-1)
+            scores = torch.cat([self.wait_score(remembered), by_op[..., 1:]], dim=-1)
+            return scores.unsqueeze(-2), observation["mask_op"].bool().unsqueeze(-2)
         op, used = choices[..., 0], self.uses[choices[..., 0]]
         if level == 1:
-            scores = self.slot_head(slots, remembered + self.slot_op(op))
-            return scores.unsqueeze(-2), pin(_row(observation["mask_op_slot"], op).bool().unsqueeze(-2), used[..., 1:2])
+            return _row(by_slot, op).unsqueeze(-2), pin(_row(legal, op).unsqueeze(-2), used[..., 1:2])
         slot = choices[..., 1]
-        context = torch.tanh(self.context(torch.cat([remembered, _row(slots, slot)], dim=-1)) + self.context_op(op))
-        arrays = ("blueprints", "blueprints_valid")[: 1 + self.offer_bits]
-        offers = torch.tanh(
-            self.offer_encoder(_joined(*(_row(self._read(observation, name), slot) for name in arrays)))
-        )
-        scores = [
-            self.blueprint_head(offers, context) if head is Head.BLUEPRINT else self.plain_heads[head.value](context)
-            for head in LATER
-        ]
-        masks = [
-            _row(observation["mask_slot_blueprint"], slot) if head is Head.BLUEPRINT else observation[f"mask_{head}"]
-            for head in LATER
-        ]
-        return _stacked(scores), pin(_stacked(masks).bool(), used[..., 2:])
+        context = torch.tanh(self.context(torch.cat([remembered, _row(tokens, slot)], dim=-1)) + self.context_op(op))
+        offers, fits = _row(by_offer, slot), _row(observation["mask_slot_blueprint"], slot)
+        scores_of = [offers if head is Head.BLUEPRINT else self.plain_heads[head.value](context) for head in LATER]
+        masks = [fits if head is Head.BLUEPRINT else observation[f"mask_{head}"] for head in LATER]
+        return _stacked(scores_of), pin(_stacked(masks).bool(), used[..., 2:])
 
     def _read(self, observation: Observation, array: str) -> Tensor:
         """The array, with the columns of the features that are read."""
@@ -148,23 +220,30 @@ class ControllerNetwork(Network):
         return observation[array] if columns is None else observation[array][..., columns]
 
     def head_gradients(self) -> list[list[Tensor | None]]:
+        """Slots to grow in are chosen by their offers, so that these belong to two heads."""
         own: dict[Head, list[nn.Module]] = {
-            Head.OP: [self.op_head],
-            Head.SLOT: [self.slot_head, self.slot_op],
-            Head.BLUEPRINT: [self.blueprint_head, self.offer_encoder],
+            Head.OP: [self.wait_score],
+            Head.SLOT: [self.op_scores, self.offer_scores],
+            Head.BLUEPRINT: [self.offer_scores],
         }
         modules = (own.get(head) or [self.plain_heads[head.value]] for head in HEADS)
         return [[parameter.grad for module in group for parameter in module.parameters()] for group in modules]
 
     def schema(self) -> dict[str, object]:
         return {
-            "network": "controller",
+            "network": "controller of offers",
             "heads": {head.value: len(CHOICES[head]) for head in HEADS if head in CHOICES},
             "uses": USES.tolist(),
             **{f"{name}_features": list(names) for name, names in asdict(self.fields).items()},
-            "offer_bits": self.offer_bits,
             **asdict(self.config),
         }
+
+
+def _plain_head(inputs: int, head: Head) -> nn.Linear:
+    """At birth it chooses what is usual, mostly."""
+    layer = orthogonal(nn.Linear(inputs, len(CHOICES[head])), 0.01)
+    layer.bias.data[CHOICES[head].index(USUAL[head])] = HABIT
+    return layer
 
 
 def _columns(fields: ObservationFields, shown: ObservationFields) -> dict[str, list[int]]:
@@ -179,6 +258,14 @@ def _joined(*parts: Tensor) -> Tensor:
     return torch.cat([part.float() for part in parts], dim=-1)
 
 
+def _pooled(things: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and maximum over the things (..., N, D) that are there (..., N); 0 if none is."""
+    there = there.unsqueeze(-1)
+    mean = (things * there).sum(dim=-2) / there.sum(dim=-2).clamp(min=1)
+    most = things.masked_fill(~there, NEVER).amax(dim=-2)
+    return mean, torch.where(there.any(dim=-2), most, 0.0)
+
+
 def _row(table: Tensor, index: Tensor) -> Tensor:
     """`table[..., index, :]` for each leading position; tables have any number of axes behind."""
     behind = table.shape[index.dim() + 1 :]
@@ -189,4 +276,4 @@ def _row(table: Tensor, index: Tensor) -> Tensor:
 def _stacked(parts: list[Tensor]) -> Tensor:
     """(..., heads, choices), with room for the head of most choices; what is beyond a head's own is 0."""
     room = max(part.shape[-1] for part in parts)
-    return torch.stack([nn.functional.pad(part, (0, room - part.shape[-1])) for part in parts], dim=-2)
+    return torch.stack([pad(part, (0, room - part.shape[-1])) for part in parts], dim=-2)

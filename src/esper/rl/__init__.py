@@ -12,6 +12,7 @@ from esper.rl.checkpoint import (
     require_same_schema,
     require_same_weights,
     restore,
+    restore_weights,
     save_checkpoint,
     upgrade_checkpoint,
 )

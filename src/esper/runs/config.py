@@ -34,6 +34,10 @@ class TrainConfig:
     """Updates of the controller."""
     episodes: int = 16
     """Episodes per round; 0 for one per worker, at least 16, decided once and kept in config.toml."""
+    repeats: int = 1
+    """Episodes of a round in each world, a task and a seed; each of several is judged by comparison with the others."""
+    init: str = ""
+    """A checkpoint whose weights to begin with; empty for newborn ones."""
     seed: int = 0
     """Of the whole run: first weights, episodes, and everything that is drawn."""
     reward: str = "frugal"
@@ -62,6 +66,8 @@ class TrainConfig:
     """Rounds between evaluations with greedy actions on fixed seeds; the best checkpoint is chosen on them."""
     evaluation_episodes: int = 8
     """Per evaluation and task."""
+    evaluation_task: tuple[str, ...] = ()
+    """What evaluations play; by default what is trained on."""
     compare: int = 0
     """Held-out seeds on which the finished controller is compared with no growth, heuristic and random; 0 for none."""
     keep: int = 3
@@ -100,6 +106,10 @@ class TrainConfig:
         require_ranges(self, RANGES, InvalidConfig)
         if not self.task:
             raise InvalidConfig("task names nothing; give at least one task, 'esper tasks' lists them")
+        if self.episodes % self.repeats:
+            raise InvalidConfig(
+                f"episodes = {self.episodes} cannot be repeats = {self.repeats} of each task; give a multiple of it"
+            )
         find_mode(self.reward)
 
     def settled(self) -> "TrainConfig":
@@ -116,7 +126,7 @@ class TrainConfig:
         self.ppo.require_heads([head.value for head in Head])
         check_sinks(self.telemetry.sinks)
         self.compute()
-        for name in self.task:
+        for name in dict.fromkeys((*self.task, *self.evaluation_task)):
             task = task_in_episode(name, self.seed)
             RewardConfig.at_rent(task.rent if self.rent is None else self.rent, task.classes, self.ppo.discount)
             task.load(Path(self.data_dir) if self.data_dir else None)
@@ -153,6 +163,7 @@ class TrainConfig:
 RANGES: dict[str, tuple[float, float]] = {
     "rounds": (1, 1_000_000),
     "episodes": (0, 10_000),
+    "repeats": (1, 1_000),
     "seed": (0, 2**31 - 1),
     "rent": (0.0, 1.0),
     "moods": (0.0, 10.0),

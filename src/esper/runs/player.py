@@ -56,6 +56,8 @@ class Job:
     seed: int
     policy: str
     purpose: Purpose
+    world: int | None = field(default=None, kw_only=True)
+    """The seed of what is played, if not the episode's own: episodes of one world differ in their actions only."""
     detailed: bool = field(default=False, kw_only=True)
     """Whether gradients and memories are looked at along the way."""
 
@@ -166,7 +168,7 @@ class Player:
     def _episode(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> tuple[Sequences | None, EpisodeFinished]:
         started = now(self.game.compute.device)
         policy, generator = self.policy_for(job), stream(job.seed, "actions")
-        observation, _ = env.reset(seed=job.seed)
+        observation, _ = env.reset(seed=job.seed if job.world is None else job.world)
         state = policy.start(env.codec)
         row = (
             Row(env.task.horizon, observation, state.memory, policy.moods > 0) if isinstance(policy, Learned) else None

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle
 from pathlib import Path
 
 import torch
@@ -29,6 +28,7 @@ from esper.rl import (
     join,
     load_checkpoint,
     restore,
+    restore_weights,
     save_checkpoint,
 )
 from esper.runs.backends import Backend, make_backend, one_thread
@@ -131,6 +131,8 @@ class Run:
                 self._restore()
             else:
                 self.recorder.note(self._introduction(backend))
+                if config.init:
+                    restore_weights(load_checkpoint(Path(config.init)), self.learner)
                 self._save()
             self.progress.begin(config, backend.workers, self.counters.round)
             while self.counters.round < config.rounds:
@@ -161,15 +163,25 @@ class Run:
         self._save()
 
     def _training_jobs(self) -> list[Job]:
-        config, tasks, detailed = self.config, cycle(self.config.task), self.recorder.detailed
+        config, repeats = self.config, self.config.repeats
         seeds = [training_seed(config.seed, self.counters.round, place) for place in range(config.episodes)]
-        return [Job(next(tasks), seed, "learned", Purpose.TRAIN, detailed=detailed) for seed in seeds]
+        return [
+            Job(
+                config.task[place // repeats % len(config.task)],
+                seed,
+                "learned",
+                Purpose.TRAIN,
+                world=seeds[place - place % repeats],
+                detailed=self.recorder.detailed,
+            )
+            for place, seed in enumerate(seeds)
+        ]
 
     def _learn(self, played: Sequence[Played]) -> None:
         """Update from a round's episodes; halts the run when that has gone wrong too often."""
         if self._to_profile():
             profile_episode(self.directory.profiles, self.config.game(), self.learner.network, played[0].job)
-        rows = join([each.sequences for each in played if each.sequences is not None])
+        rows = join(compared([each.sequences for each in played if each.sequences is not None], self.config.repeats))
         tasks = [self.config.task.index(each.job.task) for each in played]
         metrics = self._update(rows, tasks, [each.job for each in played])
         bad = 0 if metrics.finite else self.counters.bad_updates + 1
@@ -211,8 +223,8 @@ class Run:
     def _evaluate(self, backend: Backend) -> None:
         """Greedy play on the evaluation seeds; keeps the weights if they are the best so far."""
         config, number = self.config, self.counters.round
-        seeds = EVALUATION_SEEDS[: config.evaluation_episodes]
-        jobs = [Job(task, seed, "greedy", Purpose.EVALUATE) for task in config.task for seed in seeds]
+        seeds, tasks = EVALUATION_SEEDS[: config.evaluation_episodes], config.evaluation_task or config.task
+        jobs = [Job(task, seed, "greedy", Purpose.EVALUATE) for task in tasks for seed in seeds]
         finished = [played.finished for played in self._play(backend, jobs)]
         found = evaluated(finished, self.counters.best)
         self.recorder.note(found)
@@ -295,6 +307,21 @@ class Run:
             workers=backend.workers,
             device=config.device,
         )
+
+
+def compared(rows: Sequence[Sequences], repeats: int) -> Sequence[Sequences]:
+    """Rows of which each `repeats` played the same task and seed: what the others got is taken from the last reward.
+
+    So a return says by how much an episode was better than the others, whatever the task offers, and no decision of the
+    episode itself has a part in what it is compared with.
+    """
+    if repeats == 1:
+        return rows
+    totals = torch.stack([row.rewards.sum() for row in rows]).unflatten(0, (-1, repeats))
+    others = (totals.sum(dim=1, keepdim=True) - totals) / (repeats - 1)
+    return [
+        row._replace(rewards=row.rewards - other * row.ends) for row, other in zip(rows, others.flatten(), strict=True)
+    ]
 
 
 def new_learner(config: TrainConfig) -> Learner:
