@@ -53,7 +53,7 @@ RELIANCE = 1.6
 QUALITY_NOISE = 0.0125
 """Deviation of quality from epoch to epoch."""
 CONTRIBUTION_NOISE = 0.008
-LUCK = (0.1, 0.4)
+LUCK = (0.1, 0.5)
 """Deviation of a seed's gain between episodes, in logits: the first, and the second times the gain, or times 1."""
 GRADIENT_SHARE = 0.43
 """A seed's gradient norm over that of the host."""
@@ -96,6 +96,8 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
     ) -> None:
         self.tasks, self.rents, self.noise = tuple(tasks), rents, noise
         self._enter(self.tasks[0])
+        self._epoch = self.task.horizon
+        """None is left before the first reset."""
 
     def _enter(self, task: TableTask) -> None:
         self.task = task
@@ -126,6 +128,8 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
         return self.observer.observe(self.snapshot), {"episode_seed": episode_seed}
 
     def step(self, action: Sequence[int] | NDArray[np.int64]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        if self._epoch >= self.task.horizon:
+            raise gymnasium.error.ResetNeeded("call reset() before step(), and after the end of an episode")
         if isinstance(action, Choices):
             self.codec.require(action.codec)
         indices = np.asarray(action)
@@ -253,7 +257,7 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
         return {"quality": quality, "rent": -self.rent * self._growth_log(counted)}
 
     def _reward(self, over: bool) -> dict[str, float]:
-        """The terms of `solo`: what is there is worth, in the end what is delivered, less that of one epoch before."""
+        """The terms of `solo`: the worth of what is there, in the end of what is delivered, less that of before."""
         quality, counted = float(self._host.evaluation_quality or 0.0), self._living()
         if over:
             counted = delivered(self.snapshot.slots, self.task.thresholds)
@@ -278,7 +282,7 @@ def _fraction(quality: float) -> float:
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of an episode: its score in points, the sum of its rewards, and what is left over what there was."""
+    """What came of an episode: its score in points, the sum of its rewards, and the growth that was delivered."""
 
     score: float
     total: float
