@@ -1,6 +1,6 @@
 """Where the numbers of the world of tables come from: single seeds played live, planted early and late.
 
-    python benchmarks/table_calibration.py           # 24 tasks: 5 minutes on one core; prints what it finds
+    python benchmarks/table_calibration.py           # 24 tasks: 2.5 minutes of a core; prints what it finds
 
 On each task the seed that the survey found best and one at random, among those that it kept on all seeds, are planted
 after epoch 1, a third, half and two thirds of the horizon, and kept as soon as the gates allow. A seed's gain when it
@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 from table_tasks import Array, logit
-from table_world import QUALITY_NOISE
 
 from esper.controller import Schedule, ScheduledSeed
 from esper.environment import GrowEnv
@@ -126,7 +125,7 @@ def say_reliance(lived: Sequence[Life]) -> None:
 
 def say_noise(lived: Sequence[Life]) -> None:
     """From epoch to epoch, and of losses and gradients."""
-    print(f"noise of quality: {np.median([steady_noise(life.quality) for life in lived]):.4f} (now {QUALITY_NOISE})")
+    print(f"noise of quality: {np.median([steady_noise(life.quality) for life in lived]):.4f}")
     print(f"noise of contributions: {np.nanmedian([steady_noise(life.contribution) for life in lived]):.4f}")
     rises = np.concatenate([logit(life.quality) - logit(life.quality[0]) for life in lived])
     falls = np.concatenate([np.log(life.loss) - np.log(life.loss[0]) for life in lived])

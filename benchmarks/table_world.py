@@ -1,7 +1,7 @@
 """A world of tables: episodes as `GrowEnv` plays them, filled from a survey instead of trained, thousands a minute.
 
-    python benchmarks/table_world.py                 # speed, and what controls gain in it: a minute
-    python benchmarks/table_world.py --live 20       # and the same tasks played live: 3 minutes
+    python benchmarks/table_world.py                 # speed, and what controls gain in it: half a minute
+    python benchmarks/table_world.py --live 20       # and some of the tasks played live: 3 minutes of a core
 
     tasks = table_tasks(Path("surveys/small.parquet"))
     env = TableEnv(tasks, rents=(0.01, 0.3))         # spaces, observations and infos are those of `GrowEnv`
@@ -48,14 +48,14 @@ RISE = 0.5
 """Share of the horizon in which a seed comes to 63 % of what it could gain in any time."""
 LATENESS = 0.5
 """Power of the share of the horizon that is left at birth, by which a seed gains less than one of the first epoch."""
-RELIANCE = 1.6
+RELIANCE = 1.8
 """Logits by which a contribution exceeds the gain after a whole horizon, on average: a host comes to rely on a seed."""
-QUALITY_NOISE = 0.0125
+QUALITY_NOISE = 0.012
 """Deviation of quality from epoch to epoch."""
-CONTRIBUTION_NOISE = 0.008
+CONTRIBUTION_NOISE = 0.012
 LUCK = (0.1, 0.5)
 """Deviation of a seed's gain between episodes, in logits: the first, and the second times the gain, or times 1."""
-GRADIENT_SHARE = 0.43
+GRADIENT_SHARE = 0.4
 """A seed's gradient norm over that of the host."""
 
 
@@ -303,7 +303,7 @@ def play(env: TableEnv, policy: Policy, seed: int) -> Ended:
 
 
 POLICIES = ("none", "constant", "ranker", "heuristic")
-COMPARED = ("constant", "ranker")
+COMPARED = ("constant", "ranker", "heuristic")
 """Those that are played live, too."""
 EPISODES = 5
 """Of every task and seed of the survey, by each policy."""
