@@ -1,7 +1,7 @@
 """A world of tables: episodes as `GrowEnv` plays them, filled from a survey instead of trained, thousands a minute.
 
     python benchmarks/table_world.py                 # speed, and what controls gain in it: half a minute
-    python benchmarks/table_world.py --live 20       # and some of the tasks played live: 3 minutes of a core
+    python benchmarks/table_world.py --live 20       # and some of the tasks played live: 1.7 minutes of a core
 
     tasks = table_tasks(Path("surveys/small.parquet"))
     env = TableEnv(tasks, rents=(0.01, 0.3))         # spaces, observations and infos are those of `GrowEnv`
