@@ -110,8 +110,7 @@ def outcome(env: GrowEnv, policy: Policy) -> float:
         observation, _, terminated, truncated, _ = env.step(decision.choices)
         over = terminated or truncated
     assert env.episode is not None
-    kept = frozenset(fossil.slot for fossil in env.episode.body.fossils())
-    return env.episode.evaluation.table[kept]
+    return env.episode.evaluation.table[env.episode.snapshot.delivered]
 
 
 def line(family: str, rows: Sequence[Row]) -> str:

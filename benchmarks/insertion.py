@@ -117,7 +117,7 @@ def quality(trial: Trial) -> float:
         env = played(GrowEnv(task, "solo", world=world), player, seed)
         assert env.episode is not None
         if lever == SCRATCH:
-            static = from_scratch(task, env.episode.body.fossils())
+            static = from_scratch(task, env.episode.body.delivered())
             env = played(GrowEnv(static, "solo"), NoGrowth(), seed)
     assert env.episode is not None
     return env.episode.evaluation.quality

@@ -23,11 +23,13 @@ from esper.contracts import (
     Check,
     Gate,
     Head,
+    HostSnapshot,
     InvalidAction,
     InvalidSnapshot,
     Op,
     Operator,
     SlotSnapshot,
+    Snapshot,
     Stage,
     Style,
     Tempo,
@@ -148,6 +150,19 @@ def test_contribution_at_alpha_zero_cannot_be_stated():
         SlotSnapshot(**site, alpha=0.0, contribution=0.0)
 
 
+@pytest.mark.parametrize("stage", Stage)
+def test_fossils_are_delivered_and_held_seeds_that_are_ready(stage):
+    site = {"slot": "stem", "topology": Topology.CNN, "channels": 8, "position": 0, "blueprints": ("norm",)}
+    slots = [SlotSnapshot(**site, stage=stage)]
+    if stage is Stage.HOLDING:
+        slots.append(SlotSnapshot(**{**site, "slot": "head"}, stage=stage, ready=True))
+    else:
+        with pytest.raises(InvalidSnapshot, match=f"is ready in {stage.name}; only held seeds are"):
+            SlotSnapshot(**site, stage=stage, ready=True)
+    delivered = {Stage.FOSSILIZED: {"stem"}, Stage.HOLDING: {"head"}}
+    assert Snapshot(HostSnapshot(0, 1, 1, 1), tuple(slots)).delivered == delivered.get(stage, set())
+
+
 def contracts() -> Iterator[type]:
     """Every record and protocol of the contracts, and those that learner and controller add."""
     for info in pkgutil.iter_modules(esper.contracts.__path__):
@@ -194,6 +209,7 @@ def test_defaults_are_stated_and_what_is_handed_on_is_frozen():
         **{"alpha": 0.0, "alpha_target": 0.0, "alpha_mode": AlphaMode.STILL},
         **dict.fromkeys(("blueprint", "style", "tempo", "gradient_norm", "contribution", "improvement")),
         **dict.fromkeys(("reach", "reach_share")),
+        "ready": False,
     }
     assert [field.name for field in dataclasses.fields(Action) if field.default is dataclasses.MISSING] == ["op"]
     for contract in contracts():

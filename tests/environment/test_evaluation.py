@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from esper.contracts import ACCURACY, Action, AlphaTarget, Op, loss_metric
-from esper.environment import Episode, FunctionJudge, GrowEnv, InvalidTask, SplitJudge, World, evaluate
-from esper.growth import NotMeasurable
+from esper.contracts import ACCURACY, Action, AlphaTarget, Op, Stage, loss_metric
+from esper.environment import Episode, FunctionJudge, GrowEnv, InvalidTask, SplitJudge, World, evaluate, evaluation
+from esper.growth import NotMeasurable, count_parameters
 from tests.environment.worlds import CLUSTERED, CLUSTERS, LOOSE, grower, idle, play
 
 LOSS_TASK = replace(CLUSTERS, judged_by="loss")
@@ -65,16 +65,64 @@ def test_evaluating_notes_what_each_seed_contributes():
 def test_a_task_judged_by_its_loss_is_rewarded_gated_and_governed_by_it():
     env = GrowEnv(LOSS_TASK, world=LOOSE)
     metric = LOSS_TASK.metric
-    for player in (idle, grower(("layer1", "mlp"))):
+    for player in (idle, grower(("layer1", "mlp")), grower(("layer1", "mlp"), keep=False)):
         records = play(env, player, 0)
         assert records[-1]["panic"] is None
+        assert len(env.episode.snapshot.delivered) == (player is not idle)
         for record in records:
             assert record["quality"] == pytest.approx(metric.quality(record["loss"]))
         twin, last = env.twin_quality, records[-1]
         growth = last["snapshot"].host.total_parameters / last["snapshot"].host.parameters
-        delivered = env.episode.evaluation.table[frozenset(fossil.slot for fossil in env.episode.body.fossils())]
+        delivered = env.episode.evaluation.table[env.episode.snapshot.delivered]
         earned = sum(record["reward"] for record in records)
         assert earned == pytest.approx(delivered - twin - env.reward_config.rent_weight * math.log(growth))
+
+
+STRICT = World(replace(LOOSE.thresholds, min_contribution=1.0))
+"""Gates that no seed ever passes into FOSSILIZED."""
+
+
+@pytest.mark.parametrize(("world", "delivered"), [(LOOSE, {"layer1"}), (STRICT, set())], ids=["passing", "failing"])
+@pytest.mark.parametrize("mode", ["twin", "loss", "sparse"])
+def test_at_the_horizon_held_seeds_earn_and_pay_rent_if_they_pass_their_gate(mode, world, delivered):
+    env = GrowEnv(CLUSTERS, mode, world=world)
+    records = play(env, grower(("layer1", "mlp"), keep=False), 0)
+    episode, twin = env.episode, env._twin(CLUSTERS.horizon)
+    assert records[-1]["snapshot"].slots[2].stage is Stage.HOLDING
+    assert records[-1]["snapshot"].delivered == delivered
+    network = episode.body.harvest()
+    worth = episode.judge.worth(network)
+    assert episode.evaluation.worths[frozenset(delivered)] == pytest.approx(worth)
+    config = env.reward_config
+    rent = config.rent_weight * math.log(count_parameters(network.parameters()) / episode.body.host_parameters)
+    assert (rent > 0) == bool(delivered)
+    gains = {
+        "twin": lambda: worth.quality - twin.quality,
+        "loss": lambda: (twin.loss_nats - worth.loss) / math.log(CLUSTERS.classes),
+        "sparse": lambda: worth.quality,
+    }
+    assert sum(record["reward"] for record in records) == pytest.approx(gains[mode]() - rent)
+
+
+def test_what_is_delivered_is_evaluated_also_where_not_every_coalition_is(monkeypatch):
+    """Three seeds, of which one is held: neither all of them, nor none, nor all but one."""
+    monkeypatch.setattr(evaluation, "ALL_SUBSETS_UP_TO", 1)
+    env, hold = GrowEnv(CLUSTERS, world=LOOSE), grower(("layer1", "mlp"), keep=False)
+
+    def player(env: GrowEnv) -> Action:
+        action = hold(env)
+        empty = [slot.slot for slot in env.episode.snapshot.slots if slot.stage is Stage.DORMANT]
+        return Action(Op.GERMINATE, empty[0], blueprint="mlp_small") if action.op is Op.WAIT and empty else action
+
+    records = play(env, player, 0)
+    episode = env.episode
+    assert len(episode.body.blended()) == 3
+    assert episode.snapshot.delivered == {"layer1"}
+    assert len(episode.evaluation.worths) == 6
+    worth = episode.judge.worth(episode.body.harvest())
+    assert episode.evaluation.worths[frozenset({"layer1"})] == pytest.approx(worth)
+    rent = env.reward_config.rent_weight * math.log(episode.body.costs().kept.parameters / episode.body.host_parameters)
+    assert sum(record["reward"] for record in records) == pytest.approx(worth.quality - env.twin_quality - rent)
 
 
 def test_guessing_is_the_commonest_class_or_the_loss_of_the_uniform_guess():

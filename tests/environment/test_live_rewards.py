@@ -162,7 +162,9 @@ def test_honest_play_is_not_suspected(mode):
 
 def moment_of(env: GrowEnv, ending: Ending) -> Moment:
     snapshot, measured = env.episode.snapshot, env.episode.evaluation
-    return Moment(snapshot, measured.table, env._twin(snapshot.host.epoch), ending, measured.kept_loss)
+    return Moment(
+        snapshot, measured.table, env._twin(snapshot.host.epoch), ending, measured.worths[snapshot.delivered].loss
+    )
 
 
 ENDINGS = {(False, False): Ending.RUNNING, (False, True): Ending.TRUNCATED, (True, False): Ending.TERMINATED}
@@ -223,7 +225,10 @@ NOTHING_GROWN = grower(("block0", "inert"), ("block1", "inert"), ("block2", "ine
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_mode_ranks_helpful_over_no_growth_over_useless_growth(seed):
-    """On the default task and through its real gates; examples/oracle.py shows it in one mode, on one seed."""
+    """Useless growth passes no gate, so that it costs its operations alone, where these cost anything.
+
+    On the default task and through its real gates; examples/oracle.py shows it in one mode, on one seed.
+    """
     env = GrowEnv(find_task("digits-pointwise"))
     for mode in Mode:
         env.reward_mode = mode
@@ -231,4 +236,8 @@ def test_every_mode_ranks_helpful_over_no_growth_over_useless_growth(seed):
         assert oracle[-1]["quality"] >= 0.75
         assert alone[-1]["quality"] <= 0.35
         totals = [sum(record["reward"] for record in records) for records in (oracle, alone, useless)]
-        assert totals[0] > totals[1] > totals[2], (mode, totals)
+        assert totals[0] > totals[1], (mode, totals)
+        if TermName.INTERVENTION_COST in TERMS_OF[mode]:
+            assert totals[1] > totals[2], (mode, totals)
+        else:
+            assert totals[1] == pytest.approx(totals[2]), (mode, totals)

@@ -91,8 +91,13 @@ def check_invariants(case, body: Body, optimizer: torch.optim.Optimizer, host_ke
         ungrown = body(case.inputs())
     plain = body.harvest().eval()
     assert count_parameters(plain.parameters()) == costs.kept.parameters
-    fossils = [s.slot for s in body.snapshots() if s.stage is Stage.FOSSILIZED]
-    with body.only(fossils), torch.no_grad():
+    delivered = [
+        slot.slot
+        for slot in body.snapshots()
+        if slot.stage is Stage.FOSSILIZED or body.judge(Action(Op.FOSSILIZE, slot.slot))
+    ]
+    assert [fossil.slot for fossil in body.delivered()] == delivered
+    with body.only(delivered), torch.no_grad():
         assert torch.equal(plain(case.inputs()), body(case.inputs()))
         if not body.blended():
             assert torch.equal(ungrown, body(case.inputs()))

@@ -111,7 +111,7 @@ def test_coalitions_agree_with_whole_passes_and_touch_nothing(case: Case):
 
 
 @every_host
-def test_harvest_keeps_the_fossils_drops_the_rest_and_is_a_plain_module(case: Case, tmp_path: Path):
+def test_harvest_delivers_the_fossils_drops_the_rest_and_is_a_plain_module(case: Case, tmp_path: Path):
     body = case.body()
     optimizer = optimiser_of(body)
     first, second = case.at[:2]
@@ -125,13 +125,41 @@ def test_harvest_keeps_the_fossils_drops_the_rest_and_is_a_plain_module(case: Ca
     assert torch.equal(logits(copy.deepcopy(plain)(inputs)), expected)
 
     torch.save(plain.state_dict(), tmp_path / "grown.pt")
-    rebuilt = plant(case.build(), body.fossils()).eval()
+    rebuilt = plant(case.build(), body.delivered()).eval()
     rebuilt.load_state_dict(torch.load(tmp_path / "grown.pt", weights_only=True), strict=True)
     assert torch.equal(logits(rebuilt(inputs)), expected)
 
     do(body, Op.PRUNE, second, **PRUNE_SLOWLY)
     train_epoch(case, body, optimizer)
     assert torch.equal(logits(plain(inputs)), expected), "a harvest shares nothing with its body"
+
+
+@every_host
+def test_harvest_delivers_a_held_seed_that_its_gate_would_let_through(case: Case, tmp_path: Path):
+    """At the alpha at which it is held, and only as long as nothing speaks against it."""
+    body = case.body()
+    optimizer, slot, inputs = optimiser_of(body), case.at[0], case.inputs()
+    grow(case, body, optimizer, slot, Stage.BLENDING, Style.GATED)  # to half strength
+    grow(case, body, optimizer, slot, Stage.HOLDING)
+    assert body.delivered() == (), "it must be held for a while first"
+    train_epoch(case, body, optimizer)
+    (fossil,) = body.delivered()
+    assert (fossil.slot, fossil.alpha, fossil.style) == (slot, 0.5, Style.GATED)
+    costs, plain = body.costs(), body.harvest().eval()
+    assert costs.kept == costs.live
+    assert count_parameters(plain.parameters()) == costs.kept.parameters > costs.host.parameters
+    with torch.no_grad():
+        assert torch.equal(logits(plain(inputs)), logits(body.eval()(inputs)))
+    torch.save(body.state_dict(), tmp_path / "body.pt")
+    fresh = case.body()
+    fresh.load_state_dict(torch.load(tmp_path / "body.pt", weights_only=True))
+    assert fresh.delivered() == body.delivered()
+
+    body.record_qualities({body.blended(): 0.5, frozenset(): 0.495})  # which is too little
+    assert body.delivered() == ()
+    assert body.costs().kept == costs.host
+    with body.only(()), torch.no_grad():
+        assert torch.equal(logits(body.harvest().eval()(inputs)), logits(body.eval()(inputs)))
 
 
 @every_host

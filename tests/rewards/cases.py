@@ -90,6 +90,7 @@ def slots(draw, name):
         parameters=draw(st.integers(0, 10**9)),
         gradient_norm=draw(losses),
         contribution=None if alpha == 0.0 else draw(losses),
+        ready=stage is Stage.HOLDING and draw(st.booleans()),
     )
 
 

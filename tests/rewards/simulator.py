@@ -21,6 +21,7 @@ from esper.contracts import (
     Topology,
 )
 from esper.growth import Thresholds, judge
+from esper.growth.gates import ready
 from esper.growth.lifecycle import Plan, SlotState
 from esper.rewards import Ending, Mode, RewardConfig, Transition, Twin, contribution, reward
 
@@ -98,12 +99,7 @@ class Episode:
         blended = [slot for slot, state in self.states.items() if state.schedule.alpha > 0.0]
         sizes = range(len(blended) + 1) if len(blended) <= 4 else (0, len(blended) - 1, len(blended))
         coalitions = itertools.chain.from_iterable(itertools.combinations(blended, size) for size in sizes)
-        table = {frozenset(coalition): self.quality(coalition) for coalition in coalitions}
-        return {**table, self.kept: self.quality(tuple(self.kept))}
-
-    @property
-    def kept(self) -> frozenset[str]:
-        return frozenset(slot for slot, state in self.states.items() if state.stage is Stage.FOSSILIZED)
+        return {frozenset(coalition): self.quality(coalition) for coalition in coalitions}
 
     def quality(self, coalition: Sequence[str]) -> float:
         value = self.world.host(self.epoch)
@@ -129,7 +125,7 @@ class Episode:
 
     def slot(self, name: str, state: SlotState) -> SlotSnapshot:
         plan = state.plan
-        return SlotSnapshot(
+        seen = SlotSnapshot(
             slot=name,
             topology=Topology.CNN,
             channels=8,
@@ -145,6 +141,7 @@ class Episode:
             gradient_norm=1.0 if plan else None,
             contribution=state.contribution,
         )
+        return replace(seen, ready=ready(seen, self.world.thresholds))
 
     def step(self, asked: Action) -> Transition:
         """In the environment's order: execute, train, evaluate, governor, tick."""
@@ -159,8 +156,10 @@ class Episode:
         self.tick()
         if self.ended is Ending.RUNNING and self.epoch == self.world.horizon:
             self.ended = Ending.TRUNCATED
-        kept_loss = loss_of(self.table[self.kept])
-        return Transition(before, self.snapshot(), action, table, self.table, twin, self.twin, self.ended, kept_loss)
+        now = self.snapshot()
+        kept_quality = self.table.setdefault(now.delivered, self.quality(tuple(now.delivered)))
+        kept_loss = loss_of(kept_quality)
+        return Transition(before, now, action, table, self.table, twin, self.twin, self.ended, kept_loss)
 
     def roll_back(self) -> None:
         self.ended = Ending.TERMINATED

@@ -59,6 +59,13 @@ def test_credit_that_was_not_kept_lapses_at_the_end_and_debt_stays():
     assert credit(of(HELD, bad, ending=Ending.TRUNCATED), CONFIG).paid == pytest.approx(-0.1)
 
 
+def test_credit_for_a_held_seed_that_is_ready_does_not_lapse():
+    good = table(none=0.3, a=0.4, b=0.4, ab=0.5)
+    ready = slot("a", Stage.HOLDING, alpha=1.0, ready=True), slot("b", Stage.HOLDING, alpha=1.0)
+    assert credit(of(ready, good, ending=Ending.TRUNCATED), CONFIG).paid == pytest.approx(0.1)
+    assert credit(of(HELD, good, ending=Ending.TRUNCATED), CONFIG).paid == pytest.approx(0.0)
+
+
 def test_debt_is_never_more_than_all_quality():
     """A credit of 1/3 lapses beside debts of twice 2/3."""
     slots = (slot(name, Stage.HOLDING, alpha=1.0) for name in "abc")

@@ -28,7 +28,7 @@ from tests.rewards.simulator import (
 
 CONFIG = RewardConfig(outcomes=OUTCOMES)
 LOOSE = World(strict=False)
-CHARGED = {Mode.SHAPED, Mode.SIMPLIFIED, Mode.MINIMAL}
+CHARGED = {mode for mode in Mode if TermName.INTERVENTION_COST in TERMS_OF[mode]}
 """Modes in which operations cost something."""
 
 SCRIPTS = {
@@ -93,20 +93,24 @@ def test_rewards_telescope_over_the_whole_episode():
 def test_twin_mode_pays_exactly_what_growth_bought():
     for name in SCRIPTS.keys() - {"crash"}:
         last = EPISODES[name][-1]
-        fossils = [slot for slot in last.after.slots if slot.stage is Stage.FOSSILIZED]
-        growth = last.after.host.total_parameters / HOST_PARAMETERS
-        delivered = last.table_after[frozenset(slot.slot for slot in fossils)]
+        seeds = sum(slot.parameters for slot in last.after.slots if slot.delivered)
+        growth = (HOST_PARAMETERS + seeds) / HOST_PARAMETERS
+        delivered = last.table_after[last.after.delivered]
         bought = delivered - last.twin_after.quality - 0.08 * math.log(growth)
         assert math.isclose(total(name, Mode.TWIN), bought, abs_tol=1e-9), name
 
 
 def test_helpful_growth_beats_none_and_none_beats_useless_growth():
-    """S7-anti-gaming, the ranking that every mode owes."""
+    """S7-anti-gaming, the ranking that every mode owes. What is not delivered costs nothing but its operations."""
     useless = ("useless", "useless, kept at once", "everything at once", "harmful, kept", "ransom", "crash")
     for mode, config, name in cases(*useless):
         none = total("nothing", mode, config)
         assert total("helpful", mode, config) > total("helpful, one slot", mode, config) > none, mode
-        assert total(name, mode, config) < none, (mode, config.discount, name)
+        free = mode not in CHARGED and EPISODES[name][-1].ending is Ending.TRUNCATED
+        if free and not EPISODES[name][-1].after.delivered:
+            assert total(name, mode, config) == pytest.approx(none, abs=1e-9), (mode, config.discount, name)
+        else:
+            assert total(name, mode, config) < none - 1e-6, (mode, config.discount, name)
 
 
 def test_germinating_and_pruning_in_turn_never_pays():
@@ -121,12 +125,24 @@ def test_germinating_and_pruning_in_turn_never_pays():
 
 
 def test_waiting_in_holding_never_beats_fossilising():
-    """S7-anti-gaming."""
-    for mode, config, name in cases("helpful"):
-        held, kept = total(f"{name}, held", mode, config), total(name, mode, config)
+    """S7-anti-gaming: it is delivered all the same, and where time is charged for it costs."""
+    assert EPISODES["helpful, held"][-1].after.delivered == {"a", "b", "c"}
+    for mode, config in itertools.product(Mode, CONFIGS):
+        held, kept = total("helpful, held", mode, config), total("helpful", mode, config)
         assert held <= kept + 1e-9, (mode, config.discount)
-        if mode in {Mode.SHAPED, Mode.SIMPLIFIED}:
-            assert held < total("nothing", mode, config) < kept, (mode, config.discount)
+        if mode is Mode.SHAPED:
+            assert held < kept - 1e-3, config.discount
+        elif config.discount == 1.0:  # else it matters that other operations are charged for sooner
+            assert held == pytest.approx(kept), mode
+
+
+def test_a_held_seed_that_fails_its_gate_earns_nothing():
+    """Five that are harmful stay in HOLDING to the end: the network that is delivered is the host alone."""
+    last = EPISODES["five at once"][-1]
+    assert {slot.stage for slot in last.after.slots} == {Stage.HOLDING}
+    assert last.after.delivered == frozenset()
+    idle = play(nothing, World(horizon=40))
+    assert total("five at once", Mode.TWIN) == pytest.approx(discounted(idle, Mode.TWIN, CONFIG))
 
 
 def test_alpha_turntabling_never_pays():
@@ -137,7 +153,9 @@ def test_alpha_turntabling_never_pays():
         swung, kept = discounted(swings[speed], mode, config), total("helpful, one slot", mode, config)
         assert swung <= kept + 1e-9, (mode, config.discount, speed)
         assert swung < kept or mode not in CHARGED, (mode, config.discount, speed)
-        assert discounted(idles[speed], mode, config) < total("nothing", mode, config), (mode, config.discount, speed)
+        idle, none = discounted(idles[speed], mode, config), total("nothing", mode, config)
+        assert idle <= none + 1e-9, (mode, config.discount, speed)
+        assert idle < none - 1e-6 or mode not in CHARGED, (mode, config.discount, speed)
 
 
 def test_fossilising_a_useless_seed_early_never_pays():
@@ -212,6 +230,6 @@ def test_no_play_is_paid_more_than_growth_bought(numbers):
 
 
 def test_modes_agree_on_the_order_of_honest_players():
-    honest = ("helpful", "helpful, one slot", "nothing", "useless")
+    honest = ("helpful", "helpful, one slot", "nothing", "useless, kept at once")
     for mode, (better, worse) in itertools.product(Mode, itertools.pairwise(honest)):
         assert total(better, mode) > total(worse, mode), (mode, better, worse)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from esper.contracts import Stage
-from esper.rewards import InvalidMoment, Moment, Twin
+from esper.rewards import Ending, InvalidMoment, Moment, Twin
 from tests.rewards.cases import slot, snapshot, table
 
 HELD = slot("a", Stage.HOLDING, alpha=1.0), slot("b", Stage.HOLDING, alpha=1.0)
@@ -49,6 +49,22 @@ def test_failed_measurement_is_not_a_zero(broken):
 def test_seed_that_the_last_tick_removed_has_no_part():
     moment = Moment(snapshot(HELD[0], slot("b", Stage.PRUNED)), SYNERGY)
     assert set(moment.contributions) == set(moment.shares) == {"a"}
+
+
+def test_at_the_horizon_what_counts_is_what_is_delivered():
+    """A fossil and a held seed that is ready; neither a held seed that is not, nor one in training."""
+    slots = (
+        slot("a", Stage.FOSSILIZED, alpha=1.0, parameters=10),
+        slot("b", Stage.HOLDING, alpha=1.0, parameters=20, ready=True),
+        slot("c", Stage.HOLDING, alpha=1.0, parameters=40),
+        slot("d", Stage.TRAINING, alpha=1.0, parameters=80),
+    )
+    qualities = table(none=0.1, a=0.2, ab=0.3, abc=0.4, abcd=0.5)
+    live = snapshot(*slots, quality=0.5, loss=1.0, host=100, total=250)
+    running = Moment(live, qualities, kept_loss_nats=2.0)
+    assert (running.quality, running.loss_nats, running.parameters) == (0.5, 1.0, 250)
+    ended = Moment(live, qualities, ending=Ending.TRUNCATED, kept_loss_nats=2.0)
+    assert (ended.quality, ended.loss_nats, ended.parameters) == (0.3, 2.0, 130)
 
 
 def test_percent_is_not_taken_for_a_fraction():

@@ -60,6 +60,16 @@ def test_rent_is_the_logarithm_of_growth_within_its_limit(host, total, expected)
     assert rent(Moment(snapshot(host=host, total=total), {}), CONFIG) == pytest.approx(-expected)
 
 
+def test_at_the_horizon_rent_is_due_for_what_is_delivered():
+    ready, failing = (
+        slot("a", Stage.HOLDING, alpha=1.0, parameters=100, ready=True),
+        slot("b", Stage.HOLDING, alpha=1.0, parameters=800),
+    )
+    present = snapshot(ready, failing, host=100, total=1000)
+    assert rent(Moment(present, {}), CONFIG) == pytest.approx(-0.08 * math.log(10))
+    assert rent(Moment(present, {}, ending=Ending.TRUNCATED), CONFIG) == pytest.approx(-0.08 * math.log(2))
+
+
 def test_gain_over_the_twin_is_a_difference_of_fractions():
     assert gain_over_twin(Moment(snapshot(quality=0.7), {}, Twin(0.2, 1.0)), CONFIG) == pytest.approx(0.5)
     assert gain_over_twin(Moment(snapshot(quality=0.1), {}, Twin(0.2, 1.0)), CONFIG) == pytest.approx(-0.1)

@@ -164,8 +164,21 @@ def test_legitimacy_without_a_demand_or_a_horizon_still_wants_one_epoch():
             assert legitimacy_discount(kept, config) == pytest.approx(-lost)
 
 
+def test_seed_that_is_delivered_as_it_is_held_must_have_shown_itself_too():
+    """Otherwise waiting for the horizon would be a way around the price of keeping too soon."""
+    qualities = table(none=0.2, a=0.6)
+
+    def lost(age, ready=True, ending=Ending.TRUNCATED):
+        held = snapshot(slot("a", Stage.HOLDING, age=age, alpha=1.0, ready=ready), quality=0.6, horizon=25)
+        return legitimacy_discount(step(held, table_after=qualities, ending=ending), CONFIG)
+
+    assert lost(0) < lost(1) < 0.0 == lost(9)
+    assert lost(0, ready=False) == lost(0, ending=Ending.RUNNING) == 0.0
+
+
 def test_terminal_objective_is_quality_minus_rent_at_the_horizon_only():
-    grown = step(snapshot(quality=0.75, host=100, total=300))
+    kept = slot("a", Stage.FOSSILIZED, alpha=1.0, parameters=200)
+    grown = step(snapshot(kept, quality=0.75, host=100, total=300))
     assert terminal_objective(grown, CONFIG) == 0.0
     expected = 0.75 - 0.08 * math.log(3)
     assert terminal_objective(replace(grown, ending=Ending.TRUNCATED), CONFIG) == pytest.approx(expected)
@@ -173,14 +186,16 @@ def test_terminal_objective_is_quality_minus_rent_at_the_horizon_only():
 
 
 def test_unmeasured_quality_earns_nothing_and_rent_is_due():
-    lost = step(snapshot(quality=math.nan, host=100, total=300), ending=Ending.TRUNCATED)
+    kept = slot("a", Stage.FOSSILIZED, alpha=1.0, parameters=200)
+    lost = step(snapshot(kept, quality=math.nan, host=100, total=300), ending=Ending.TRUNCATED)
     assert terminal_objective(lost, CONFIG) == pytest.approx(-0.08 * math.log(3))
 
 
 @given(st.floats(0.01, 100.0), st.floats(0.0, 1.0), st.integers(100, 10**6))
 def test_sparse_scale_has_its_full_effect(scale, quality, total):
     """R4-H10: the clamp comes before the scale, so that twice the scale is twice the reward."""
-    ended = step(snapshot(quality=quality, total=total), ending=Ending.TRUNCATED)
+    kept = slot("a", Stage.FOSSILIZED, alpha=1.0, parameters=total)
+    ended = step(snapshot(kept, quality=quality), ending=Ending.TRUNCATED)
     plain = terminal_objective(ended, CONFIG)
     assert abs(plain) <= 1.0
     scaled = terminal_objective(ended, RewardConfig(outcomes=10, sparse_scale=scale))

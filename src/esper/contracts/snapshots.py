@@ -49,6 +49,7 @@ class SlotSnapshot:
     `gains` has one gain per blueprint, as they were last measured; none if they were not, or if there is a seed.
     `resolution` counts the positions of the features (1 of a plain vector), `reach` the positions of the input that the
     middle one of them depends on, and `reach_share` is the share that these are of an input image.
+    `ready` says of a held seed that its gate would let it through into FOSSILIZED now.
     """
 
     slot: SlotId
@@ -73,6 +74,7 @@ class SlotSnapshot:
     resolution: int = 1
     reach: int | None = None
     reach_share: float | None = None
+    ready: bool = False
 
     def __post_init__(self) -> None:
         if self.alpha == 0.0 and self.contribution is not None:
@@ -80,11 +82,18 @@ class SlotSnapshot:
                 f"slot '{self.slot}' has alpha 0 and a contribution of {self.contribution}; "
                 "at alpha 0 a contribution is not measured: leave it None"
             )
+        if self.ready and self.stage is not Stage.HOLDING:
+            raise InvalidSnapshot(f"slot '{self.slot}' is ready in {self.stage.name}; only held seeds are")
 
     @property
     def pruning(self) -> bool:
         """Alpha is on its way to 0, after which the seed is removed."""
         return self.stage is Stage.BLENDING and self.alpha_target == 0.0
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the seed is in what is delivered: it is a fossil, or could become one now."""
+        return self.stage is Stage.FOSSILIZED or self.ready
 
 
 @dataclass(frozen=True)
@@ -118,3 +127,8 @@ class Snapshot:
 
     host: HostSnapshot
     slots: tuple[SlotSnapshot, ...]
+
+    @property
+    def delivered(self) -> frozenset[SlotId]:
+        """The slots whose seeds are delivered with the host if the episode ends now."""
+        return frozenset(slot.slot for slot in self.slots if slot.delivered)

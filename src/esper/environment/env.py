@@ -122,7 +122,7 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
                 twin_before=self._twin(before.host.epoch),
                 twin_after=self._twin(episode.snapshot.host.epoch),
                 ending=ending,
-                kept_loss_after=outcome.evaluation.kept_loss,
+                kept_loss_after=outcome.evaluation.worths[episode.snapshot.delivered].loss,
             ),
             self.reward_mode,
             self.reward_config,

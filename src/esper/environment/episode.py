@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from esper.contracts import WAIT, Action, HostSnapshot, NullSink, Sink, Snapshot, Verdict
 from esper.environment.data import Splits
-from esper.environment.evaluation import Evaluation, SplitJudge, evaluate
+from esper.environment.evaluation import Evaluation, SplitJudge, evaluate, with_delivered
 from esper.environment.governor import Governor, GovernorConfig
 from esper.environment.randomness import TURN, global_draws_from, stream
 from esper.environment.tasks import Task
@@ -89,6 +89,7 @@ class Episode:
                 self.governor.roll_back(self.body, self.trainer.optimizer)
                 self.evaluation = evaluate(self.body, self.judge)
             self.body.tick()
+            self.evaluation = with_delivered(self.evaluation, self.body, self.judge)
         self.snapshot = self._snapshot(measures, previous)
         return Outcome(action if verdict else WAIT, verdict, self.evaluation, self.panic)
 

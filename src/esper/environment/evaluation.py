@@ -1,10 +1,11 @@
 """What a body is worth: loss and quality of the live network, and the quality of every coalition that credit needs.
 
-The fossils alone are always among them: they are what is delivered in the end.
+What would be delivered now is always among them once an epoch is over.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, combinations
 from typing import NamedTuple, Protocol
 
@@ -88,15 +89,25 @@ def _hits_and_loss(output: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`loss` (nats) and `quality` of the live network; `table` has the quality of each coalition.
+    """What the live network is worth, and each coalition."""
 
-    `kept_loss` is that of the host with its fossils alone.
-    """
+    live: Worth
+    worths: Mapping[Coalition, Worth]
 
-    loss: float
-    quality: float
-    table: Mapping[Coalition, float]
-    kept_loss: float
+    @property
+    def loss(self) -> float:
+        """Of the live network, in nats."""
+        return self.live.loss
+
+    @property
+    def quality(self) -> float:
+        """Of the live network."""
+        return self.live.quality
+
+    @cached_property
+    def table(self) -> Mapping[Coalition, float]:
+        """The quality of each coalition."""
+        return {coalition: worth.quality for coalition, worth in self.worths.items()}
 
 
 def coalitions_of(blended: Iterable[SlotId], exact: bool = False) -> list[Coalition]:
@@ -111,10 +122,20 @@ def coalitions_of(blended: Iterable[SlotId], exact: bool = False) -> list[Coalit
 
 def evaluate(body: Body, judge: Judge, exact: bool = False) -> Evaluation:
     """One evaluation of everything. The body takes note of its quality and of what each seed contributes."""
-    kept = frozenset(fossil.slot for fossil in body.fossils())
-    wanted = list(dict.fromkeys([*coalitions_of(body.blended(), exact), kept]))
-    worths = dict(zip(wanted, judge.worths(body, wanted), strict=True))
-    table = {coalition: worth.quality for coalition, worth in worths.items()}
-    body.record_qualities(table)
-    live = worths[wanted[0]]
-    return Evaluation(live.loss, live.quality, table, worths[kept].loss)
+    wanted = coalitions_of(body.blended(), exact)
+    worths = judge.worths(body, wanted)
+    evaluation = Evaluation(worths[0], dict(zip(wanted, worths, strict=True)))
+    body.record_qualities(evaluation.table)
+    return evaluation
+
+
+def with_delivered(evaluation: Evaluation, body: Body, judge: Judge) -> Evaluation:
+    """The same with what would be delivered now, which what was measured and the tick after it decide.
+
+    No tick moves the alpha of a seed that is delivered, so it is the network that was evaluated.
+    """
+    delivered = frozenset(fossil.slot for fossil in body.delivered())
+    if delivered in evaluation.worths:
+        return evaluation
+    (worth,) = judge.worths(body, [delivered])
+    return replace(evaluation, worths={**evaluation.worths, delivered: worth})

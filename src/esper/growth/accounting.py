@@ -5,7 +5,7 @@ small networks cannot neglect: one operation per output element of a pointwise f
 of a reduction, and the handful per element that a normalisation takes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from esper.contracts import RULES, SlotId
+from esper.contracts import SlotId
 from esper.growth.coalitions import evaluating
 from esper.growth.slot import Slot
 
@@ -99,13 +99,13 @@ class Costs:
     kept: Cost
 
 
-def costs_of(host: Cost, slots: Iterable[Slot]) -> Costs:
-    """The costs of a host with these slots."""
+def costs_of(host: Cost, slots: Iterable[Slot], delivered: Container[SlotId]) -> Costs:
+    """The costs of a host with these slots, of which some deliver their seeds."""
     present = [(slot, seed_cost(slot)) for slot in slots if slot.seed is not None]
     live = kept = host
     for slot, cost in present:
         live += cost
-        if not RULES[slot.state.stage].may_become:
+        if slot.id in delivered:
             kept += cost
     return Costs(host, {slot.id: cost for slot, cost in present}, live, kept)
 

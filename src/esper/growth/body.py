@@ -101,7 +101,11 @@ class Body(nn.Module):
 
     def snapshots(self) -> tuple[SlotSnapshot, ...]:
         """One frozen picture per slot, in slot order."""
-        return tuple(slot.snapshot(self.quality) for slot in self._slots.values())
+        return tuple(self._snapshot(slot) for slot in self._slots.values())
+
+    def _snapshot(self, slot: Slot) -> SlotSnapshot:
+        seen = slot.snapshot(self.quality)
+        return replace(seen, ready=gates.ready(seen, self.thresholds))
 
     @property
     def host_parameters(self) -> int:
@@ -114,7 +118,7 @@ class Body(nn.Module):
 
     def costs(self) -> Costs:
         """Parameters and forward operations of host, seeds, the live and the kept network."""
-        return costs_of(self._host_cost, self._slots.values())
+        return costs_of(self._host_cost, self._slots.values(), {fossil.slot for fossil in self.delivered()})
 
     def living(self) -> list[Slot]:
         """The slots that hold a seed, fossils included."""
@@ -240,9 +244,12 @@ class Body(nn.Module):
         """The output under each coalition of blended seeds, in evaluation mode and without touching state."""
         return coalitions.coalition_outputs(self.host, list(self._slots.values()), wanted, *args, **kwargs)
 
-    def fossils(self) -> tuple[Fossil, ...]:
-        """The architecture that was kept so far; `plant` builds it into another host."""
-        return harvest.fossils_of(self._slots.values())
+    def delivered(self) -> tuple[Fossil, ...]:
+        """What `harvest()` builds in: the fossils, and the held seeds that their gate would let become fossils now.
+
+        `plant` builds the same architecture into another host.
+        """
+        return harvest.fossils_of(slot for slot in self._slots.values() if self._snapshot(slot).delivered)
 
     def ungraft(self) -> nn.Module:
         """The host as it was grafted: the same object without slots, with the weights that it has now.
@@ -260,13 +267,14 @@ class Body(nn.Module):
         return self.host
 
     def harvest(self) -> nn.Module:
-        """A plain copy of the host with the fossils built in and all other seeds left out.
+        """A plain copy of the host with what is `delivered()` built in and all other seeds left out.
 
-        It puts out on the example what the body puts out with its fossils alone, to the last bit and in every mode, or
+        It puts out on the example what the body puts out with those seeds alone, to the last bit and in every mode, or
         `HarvestDiffers` is raised.
         """
-        plain = harvest.harvest(self.host, self.slots)
-        with self.only(fossil.slot for fossil in self.fossils()):
+        delivered = self.delivered()
+        plain = harvest.harvest(self.host, self.slots, delivered)
+        with self.only(fossil.slot for fossil in delivered):
             mode = first_difference(outputs(self.host, self._example), outputs(plain, self._example))
         if mode is not None:
             raise HarvestDiffers(f"the harvested network puts out something else in {mode}; keep the body instead")

@@ -89,6 +89,11 @@ def judge(action: Action, slot: SlotSnapshot, thresholds: Thresholds) -> Verdict
     return Verdict((legal,))
 
 
+def ready(slot: SlotSnapshot, thresholds: Thresholds) -> bool:
+    """Whether the seed is held and could become a fossil now."""
+    return bool(judge(Action(Op.FOSSILIZE, slot.slot), slot, thresholds))
+
+
 def _fits(slot: SlotSnapshot, blueprint: str | None) -> Check:
     return Check.that(
         blueprint in slot.blueprints,

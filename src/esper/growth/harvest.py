@@ -1,4 +1,4 @@
-"""From a body to a plain module: the host with its fossils built in, and nothing that grows."""
+"""From a body to a plain module: the host with what is delivered built in, and nothing that grows."""
 
 import copy
 from collections.abc import Container, Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from esper.contracts import SlotId, Stage, Style, Topology
+from esper.contracts import SlotId, Style, Topology
 from esper.growth.attachment import detach
 from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
@@ -16,7 +16,7 @@ from esper.growth.slot import Slot
 
 @dataclass(frozen=True)
 class Fossil:
-    """What was kept in one slot; a list of these is a grown architecture, without weights."""
+    """What is delivered in one slot; a list of these is a grown architecture, without weights."""
 
     slot: SlotId
     topology: Topology
@@ -49,11 +49,11 @@ class Grown(nn.Module):
 
 
 def fossils_of(slots: Iterable[Slot]) -> tuple[Fossil, ...]:
-    """What was kept, slot by slot."""
+    """The seeds of these slots as they are now."""
     return tuple(
         Fossil(slot.id, slot.site.topology, slot.site.channels, plan.blueprint, plan.style, slot.alpha)
         for slot in slots
-        if slot.state.stage is Stage.FOSSILIZED and (plan := slot.state.plan) is not None
+        if (plan := slot.state.plan) is not None
     )
 
 
@@ -65,13 +65,13 @@ def plant(host: nn.Module, fossils: Iterable[Fossil]) -> nn.Module:
     return build_in(host, [(fossil, newborn(fossil)) for fossil in fossils])
 
 
-def harvest(host: nn.Module, slots: Sequence[Slot]) -> nn.Module:
-    """A copy of the host with copies of its fossils built in; seeds that were not kept are left out."""
+def harvest(host: nn.Module, slots: Sequence[Slot], delivered: Sequence[Fossil]) -> nn.Module:
+    """A copy of the host with copies of the delivered seeds built in; all others are left out."""
     plain = copy.deepcopy(host, {id(slot): slot for slot in slots})
     for slot in slots:
         detach(plain.get_submodule(slot.id))
     seeds = {slot.id: slot.seed for slot in slots if slot.seed is not None}
-    return build_in(plain, [(fossil, copy.deepcopy(seeds[fossil.slot])) for fossil in fossils_of(slots)])
+    return build_in(plain, [(fossil, copy.deepcopy(seeds[fossil.slot])) for fossil in delivered])
 
 
 def build_in(host: nn.Module, seeds: Sequence[tuple[Fossil, Seed]]) -> nn.Module:

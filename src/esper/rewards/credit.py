@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from esper.contracts import SlotId, Stage
+from esper.contracts import SlotId
 from esper.rewards.config import RewardConfig
 from esper.rewards.moment import Moment
 
@@ -23,8 +23,8 @@ class Credit:
 def credit(moment: Moment, config: RewardConfig) -> Credit:
     """A seed claims what its removal costs, and at least its share of the joint gain; it is paid its share.
 
-    All seeds together are paid no more than their proven gain. When the episode is over, credit for seeds that were
-    not fossilised lapses, debt stays. What was not measured is not paid.
+    All seeds together are paid no more than their proven gain. When the episode is over, credit for seeds that are
+    not delivered lapses, debt stays. What was not measured is not paid.
     """
     claimed = paid = 0.0
     for slot in moment.snapshot.slots:
@@ -32,7 +32,7 @@ def credit(moment: Moment, config: RewardConfig) -> Credit:
             continue
         share = moment.shares[slot.slot]
         claim = max(share, moment.contributions[slot.slot])
-        lapsed = moment.over and slot.stage is not Stage.FOSSILIZED
+        lapsed = moment.over and not slot.delivered
         claimed += min(0.0, claim) if lapsed else claim
         paid += min(0.0, share) if lapsed else share
     return Credit(max(-1.0, claimed), min(bounded(paid), payable(moment, config)))

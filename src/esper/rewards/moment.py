@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from esper.contracts import RULES, EsperError, SlotId, Snapshot, Stage, nearest
+from esper.contracts import RULES, EsperError, SlotId, Snapshot, nearest
 from esper.rewards import attribution
 from esper.rewards.attribution import Table
 
@@ -48,7 +48,7 @@ class Twin:
 class Moment:
     """One state of an episode, as far as rewards look at it. An empty table means that nothing was evaluated.
 
-    `kept_loss_nats` is that of the host with its fossils alone; it is asked for at the horizon.
+    `kept_loss_nats` is that of what is delivered; it is asked for at the horizon.
     """
 
     snapshot: Snapshot
@@ -71,16 +71,22 @@ class Moment:
 
     @cached_property
     def quality(self) -> float | None:
-        """Of the live network; at the horizon of what is delivered, the host with its fossils."""
+        """Of the live network; at the horizon of what is delivered."""
         if self.ending is not Ending.TRUNCATED or not self.table:
             return measured(self.snapshot.host.evaluation_quality)
-        fossils = (slot.slot for slot in self.snapshot.slots if slot.stage is Stage.FOSSILIZED)
-        return measured(self.table.get(frozenset(fossils)))
+        return measured(self.table.get(self.snapshot.delivered))
 
     @property
     def loss_nats(self) -> float | None:
         """Of the live network; at the horizon of what is delivered."""
         return self.kept_loss_nats if self.ending is Ending.TRUNCATED else self.snapshot.host.evaluation_loss
+
+    @property
+    def parameters(self) -> int:
+        """Of the live network; at the horizon of what is delivered."""
+        if self.ending is not Ending.TRUNCATED:
+            return self.snapshot.host.total_parameters
+        return self.snapshot.host.parameters + sum(slot.parameters for slot in self.snapshot.slots if slot.delivered)
 
     @cached_property
     def gain(self) -> float | None:

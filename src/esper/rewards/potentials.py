@@ -1,7 +1,7 @@
 """What a moment is worth, part by part. Rewards are differences of these, so that they telescope.
 
 Each part has a fixed bound, is 0 where nothing has grown (`quality` alone is not), and takes what was not measured as
-neither gain nor loss. In the last moment only what is delivered earns, the host with its fossils; all seeds pay rent.
+neither gain nor loss. In the last moment only what is delivered earns, and only that pays rent, as in exams.
 """
 
 import math
@@ -42,9 +42,9 @@ def loss_gain(moment: Moment, config: RewardConfig) -> float:
 
 
 def rent(moment: Moment, config: RewardConfig) -> float:
-    """Minus the logarithm of growth, which is all parameters over the host's."""
+    """Minus the logarithm of growth, which is the parameters of what counts over the host's."""
     host = max(1, moment.snapshot.host.parameters)
-    growth_log = math.log(max(host, moment.snapshot.host.total_parameters)) - math.log(host)
+    growth_log = math.log(max(host, moment.parameters)) - math.log(host)
     return -config.rent_weight * min(growth_log, math.log(config.growth_limit))
 
 

@@ -82,12 +82,16 @@ def holding_penalty(transition: Transition, config: RewardConfig) -> float:
 
 
 def legitimacy_discount(transition: Transition, config: RewardConfig) -> float:
-    """Minus a part of the share of each seed that is fossilised sooner than its contribution could show."""
+    """Minus a part of the share of each seed that is kept sooner than its contribution could show.
+
+    It is kept when it is fossilised, or when it is delivered at the horizon as it is held.
+    """
     needed = max(1, _epochs(config.legitimacy_share, transition))
     lost = 0.0
     for before, after in transition.slots:
-        if before.stage is Stage.HOLDING and after.stage is Stage.FOSSILIZED:
-            illegitimacy = 1.0 - min(1.0, before.age / needed)
+        fossilised = before.stage is Stage.HOLDING and after.stage is Stage.FOSSILIZED
+        if fossilised or (after.ready and transition.ending is Ending.TRUNCATED):
+            illegitimacy = 1.0 - min(1.0, (before if fossilised else after).age / needed)
             share = min(transition.end.shares.get(after.slot, 0.0), payable(transition.end, config))
             lost += illegitimacy * max(0.0, share)
     return -config.contribution_weight * config.legitimacy_weight * lost

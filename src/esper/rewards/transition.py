@@ -13,9 +13,9 @@ class Transition:
     """From the snapshot that was acted on to the one after it.
 
     `action` is what was executed: WAIT if the controller's action was refused. The tables need the full coalition,
-    those that lack one seed, all-off and, at the horizon, the fossils alone. The twins are None unless the mode needs
-    them (see `needs_twin`); other modes use them when they are there. `kept_loss_after` is the loss (nats) of the host
-    with its fossils alone.
+    those that lack one seed, all-off and, at the horizon, what is delivered. The twins are None unless the mode needs
+    them (see `needs_twin`); other modes use them when they are there. `kept_loss_after` is the loss (nats) of what
+    is delivered.
     """
 
     before: Snapshot

@@ -242,8 +242,7 @@ class EpisodeTally:
 
     def finished(self, env: GrowEnv, job: Job, seconds: float) -> EpisodeFinished:
         assert env.episode is not None
-        body = env.episode.body
-        kept = frozenset(fossil.slot for fossil in body.fossils())
+        body, kept = env.episode.body, env.episode.snapshot.delivered
         panic = self.info["panic"]
         return EpisodeFinished(
             task=job.task,

@@ -307,7 +307,7 @@ class Detector:
             "nothing_grew",
             self._barren,
             Limit(config.barren_rounds, 0),
-            f"no seed was fossilised in the last {self._barren} rounds",
+            f"no seed was delivered in the last {self._barren} rounds",
             {"rounds": float(self._barren), "episodes": float(tally.episodes)},
         )
 

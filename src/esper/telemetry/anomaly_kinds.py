@@ -50,7 +50,7 @@ class AnomalyConfig:
     waiting_rounds: int = 5
     """Rounds running after which that is a collapse."""
     barren_rounds: int = 10
-    """Rounds running, with choices, in which no seed was fossilised."""
+    """Rounds running, with choices, in which no seed was delivered."""
     hacking_rate: float = 0.5
     """Suspicions of reward hacking per episode."""
     ransomware_rate: float = 0.25
@@ -171,7 +171,7 @@ KINDS: dict[str, AnomalyKind] = {
         "raise ppo.entropy_weight or ppo.exploration, or lower rent: growth may cost more than it can bring",
     ),
     "nothing_grew": AnomalyKind(
-        "only fossils are delivered, so the run ends with the host alone",
+        "what passes no gate is not delivered, so the run ends with the host alone",
         "give the task a longer horizon, lower rent, or raise ppo.exploration",
     ),
     "reward_hacking": AnomalyKind(

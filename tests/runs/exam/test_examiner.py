@@ -7,10 +7,10 @@ from statistics import fmean
 import pytest
 import torch
 
-from esper.contracts import WAIT
+from esper.contracts import WAIT, Stage, Style, Topology
 from esper.controller import NoGrowth, Schedule, ScheduledSeed
 from esper.environment import Episode, Split, SplitJudge, World, find_task
-from esper.growth import count_flops, count_parameters
+from esper.growth import Fossil, count_flops, count_parameters
 from esper.runs.exam.examiner import Control, Examiner, StaticJob, TrialJob, epoch_flops
 from esper.runs.player import Game, Job, Played, Purpose
 from tests.runs.worlds import tiny_task
@@ -18,6 +18,8 @@ from tests.runs.worlds import tiny_task
 HELD = Schedule((ScheduledSeed(0, "layer1", "mlp", fossilize=False),))
 GROWING_SEED = 1
 """The heuristic keeps a seed in this episode."""
+PASSING_SEED, FAILING_SEED = 3, 1
+"""The seed of `HELD` passes its gate at the end of the one, and contributes too little in the other."""
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ def test_what_was_kept_counts_and_is_paid_for(task, player):
     sat = player.play(job_of(task, "heuristic"))
     body, test = player.env(task).episode.body, player.env(task).splits.test
     kept = body.harvest()
-    assert sat.fossils == body.fossils() != ()
+    assert sat.fossils == body.delivered() != ()
     assert sat.row.parameters == count_parameters(kept.parameters()) > sat.row.host_parameters
     assert sat.row.quality == pytest.approx(quality_of(kept, test))
     assert sat.row.score == pytest.approx(sat.row.quality - 0.08 * math.log(sat.row.parameters / 47))
@@ -94,8 +96,25 @@ def test_what_was_kept_counts_and_is_paid_for(task, player):
     assert sat.row.training_flops > player.play(job_of(task, "none")).row.training_flops
 
 
-def test_seeds_that_were_not_fossilised_do_not_count(task, player, tmp_path):
-    sat = player.play(job_of(task, written(tmp_path, HELD)))
+def test_a_held_seed_that_passes_its_gate_counts_and_is_paid_for(task, tmp_path):
+    """And the twin reward of the episode is the score on the evaluation split above that of the twin."""
+    player = Examiner(Game(reward="twin", record=False))
+    sat = player.play(job_of(task, written(tmp_path, HELD), seed=PASSING_SEED))
+    env = player.env(task)
+    body, splits = env.episode.body, env.splits
+    assert body.slot("layer1").state.stage is Stage.HOLDING
+    assert sat.fossils == body.delivered() == (Fossil("layer1", Topology.DENSE, 4, "mlp", Style.LINEAR_ADD, 1.0),)
+    assert sat.row.kept == "layer1 mlp"
+    assert sat.row.quality == pytest.approx(quality_of(body, splits.test))
+    assert sat.row.evaluation_quality == sat.finished.quality == pytest.approx(quality_of(body, splits.evaluation))
+    assert sat.row.parameters == count_parameters(body.parameters()) > sat.row.host_parameters
+    assert (sat.finished.growth, sat.finished.fossilized) == (sat.row.growth, 1)
+    score = sat.row.evaluation_quality - 0.08 * math.log(sat.row.growth)
+    assert sat.finished.total == pytest.approx(score - env.twin_quality)
+
+
+def test_a_held_seed_that_fails_its_gate_does_not_count(task, player, tmp_path):
+    sat = player.play(job_of(task, written(tmp_path, HELD), seed=FAILING_SEED))
     body, splits = player.env(task).episode.body, player.env(task).splits
     assert body.blended() == {"layer1"}, "a seed shows in the output of the body"
     with body.only(()):
@@ -104,6 +123,7 @@ def test_seeds_that_were_not_fossilised_do_not_count(task, player, tmp_path):
     assert (sat.row.quality, sat.row.evaluation_quality) == pytest.approx(alone)
     assert sat.row.parameters == sat.row.host_parameters
     assert sat.fossils == ()
+    assert (sat.finished.growth, sat.finished.fossilized, sat.row.kept) == (1.0, 0, "")
 
 
 def test_a_seed_costs_its_own_passes(task):

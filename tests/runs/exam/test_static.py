@@ -46,8 +46,8 @@ def grown_conv(tmp_path):
 @pytest.mark.parametrize("grow", [grown_dense, grown_conv])
 def test_from_scratch_has_exactly_the_parameters_and_the_names_of_the_grown_network(grow, tmp_path):
     task, body = grow(tmp_path)
-    assert body.fossils()
-    kept, scratch = body.harvest(), from_scratch(task, body.fossils()).build_host()
+    assert body.delivered()
+    kept, scratch = body.harvest(), from_scratch(task, body.delivered()).build_host()
     assert count_parameters(scratch.parameters()) == count_parameters(kept.parameters()) > task.host_parameters()
     assert {name: each.shape for name, each in scratch.state_dict().items()} == {
         name: each.shape for name, each in kept.state_dict().items()
@@ -59,7 +59,7 @@ def test_from_scratch_has_exactly_the_parameters_and_the_names_of_the_grown_netw
 
 def test_from_scratch_is_the_same_task_otherwise_and_learns_everything_from_the_first_epoch(tmp_path):
     task, body = grown_dense(tmp_path)
-    scratch = from_scratch(task, body.fossils())
+    scratch = from_scratch(task, body.delivered())
     assert differs(scratch, task) == {"build_host"}
     env = GrowEnv(scratch, "solo")
     env.reset(seed=0)
@@ -75,7 +75,7 @@ def test_from_scratch_starts_its_host_from_the_first_weights_of_the_seed(tmp_pat
     torch.manual_seed(3)
     plain = task.build_host().state_dict()
     torch.manual_seed(3)
-    scratch = from_scratch(task, body.fossils()).build_host().state_dict()
+    scratch = from_scratch(task, body.delivered()).build_host().state_dict()
     found = {name.replace(".host", ""): each for name, each in scratch.items() if ".seed." not in name}
     assert found.keys() == plain.keys()
     assert all(torch.equal(found[name], plain[name]) for name in plain)

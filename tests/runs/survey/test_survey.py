@@ -7,11 +7,14 @@ import filelock
 import numpy as np
 import pytest
 
+from esper.controller import Schedule
 from esper.environment import FIELDS, find_task
 from esper.runs.directory import Unwritable
+from esper.runs.player import Game
 from esper.runs.survey import BadSurvey, InvalidSurvey, SurveyConfig, read_survey, write_survey
 from esper.runs.survey.lines import OtherSurvey, SurveyBusy, SurveyLines
 from esper.runs.survey.survey import structures_of
+from esper.runs.survey.surveyor import Surveyor, job_of
 from tests.runs.exam.surveys import SURE, made_table
 from tests.runs.survey.surveys import FAMILY, TASK, make
 
@@ -32,6 +35,23 @@ def test_every_single_seed_and_the_host_alone_are_trained_on_every_seed(surveyed
     assert np.all(task.growth_log[0] == 0)
     assert np.all(task.growth_log[1:] > 0), "what was planted was kept"
     assert (task.rent, task.courses[0].traits) == (find_task(TASK).rent, find_task(TASK).traits)
+
+
+class Holding(Surveyor):
+    """Grows structures and never fossilises them."""
+
+    def policy_for(self, job):
+        grown = super().policy_for(job)
+        return Schedule(tuple(replace(seed, fossilize=False) for seed in grown.seeds))
+
+
+def test_a_structure_that_is_held_is_surveyed_like_one_that_is_fossilised():
+    job = job_of(TASK, 0, [("layer0", "mlp")])
+    game = Game(reward="solo", record=False)
+    held, kept = Holding(game).play(job), Surveyor(game).play(job)
+    assert (held.finished.ops.get("FOSSILIZE", 0), kept.finished.ops["FOSSILIZE"]) == (0, 1)
+    assert held.row.parameters > held.row.host_parameters
+    assert held.row == kept.row
 
 
 def test_what_the_host_alone_showed_is_kept_with_gains_from_the_first_epoch_on(surveyed):

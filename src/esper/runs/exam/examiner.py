@@ -56,7 +56,7 @@ class TrialJob(ScheduledJob):
 
 @dataclass(frozen=True)
 class Examined(Played):
-    """What came of a job, with its row of the exam and the architecture that was kept."""
+    """What came of a job, with its row of the exam and the architecture that was delivered."""
 
     row: ExamRow
     fossils: tuple[Fossil, ...]
@@ -99,7 +99,7 @@ class Examiner(Player):
         played = super().play_in(env, job, meter)
         assert env.episode is not None
         body, test = env.episode.body, env.splits.test
-        kept = body.harvest()
+        kept, fossils = body.harvest(), body.delivered()
         tested = SplitJudge(test, env.task.classes, env.task.metric).worth(kept)
         row = ExamRow(
             task=job.task,
@@ -117,9 +117,9 @@ class Examiner(Player):
             inference_flops=float(count_flops(kept.eval(), test.x[:1])),
             rollbacks=int(played.finished.panic is not None),
             seconds=played.finished.seconds,
-            kept=", ".join(f"{fossil.slot} {fossil.blueprint}" for fossil in body.fossils()),
+            kept=", ".join(f"{fossil.slot} {fossil.blueprint}" for fossil in fossils),
         )
-        return Examined(job, played.finished, (), None, row, body.fossils())
+        return Examined(job, played.finished, (), None, row, fossils)
 
 
 def epoch_flops(episode: Episode) -> float:

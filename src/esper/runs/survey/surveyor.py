@@ -69,8 +69,7 @@ class Surveyor(Player):
         seen = CourseRecorder()
         played = super().play_in(env, job, seen)
         assert env.episode is not None
-        body, task = env.episode.body, env.task
-        kept = frozenset(fossil.slot for fossil in body.fossils())
+        body, task, kept = env.episode.body, env.task, env.episode.snapshot.delivered
         (tested,) = SplitJudge(env.splits.test, task.classes, task.metric).worths(body, [kept])
         row = SurveyRow(
             task=job.task,
