@@ -36,7 +36,7 @@ from table_tasks import LOSS_POWER, Array, Gains, TableTask, moved, table_tasks,
 from esper.contracts import WAIT, Action, Check, Choices, Op, Operator, SlotSnapshot, Snapshot, Stage, Verdict
 from esper.controller import Policy
 from esper.environment import Observation, stream
-from esper.growth import Thresholds, find_blueprint, judge
+from esper.growth import find_blueprint, judge, ready
 from esper.growth.body import _NEXT
 from esper.growth.lifecycle import SlotState
 from esper.runs import Purpose
@@ -67,15 +67,6 @@ def risen(start: int, epochs: int, horizon: int) -> float:
 
     left = 1.0 - (start - 1) / horizon
     return min(1.0, float(left**LATENESS) * rise(epochs / horizon) / rise(1.0 - 1.0 / horizon))
-
-
-def delivered(slots: Sequence[SlotSnapshot], thresholds: Thresholds) -> list[int]:
-    """The seeds that count at the horizon: fossils, and held ones that would become fossils if they were asked."""
-
-    def passes(slot: SlotSnapshot) -> bool:
-        return slot.stage is Stage.HOLDING and bool(judge(Action(Op.FOSSILIZE, slot.slot), slot, thresholds))
-
-    return [place for place, slot in enumerate(slots) if slot.stage is Stage.FOSSILIZED or passes(slot)]
 
 
 class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
@@ -234,7 +225,7 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
             return replace(empty, stage=state.stage, age=state.age, gains=self._offers[place])
         born, quality = state.quality_at_birth, self._host.evaluation_quality
         gate = empty.channels + 1 if plan.style.operator is Operator.GATE else 0
-        return replace(
+        held = replace(
             empty,
             stage=state.stage,
             age=state.age,
@@ -249,6 +240,10 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
             contribution=state.contribution,
             improvement=None if born is None or quality is None else quality - born,
         )
+        return replace(held, ready=ready(held, self.task.thresholds)) if state.stage is Stage.HOLDING else held
+
+    def _delivered(self) -> list[int]:
+        return [place for place, slot in enumerate(self.snapshot.slots) if slot.delivered]
 
     def _growth_log(self, counted: Iterable[int]) -> float:
         return math.log1p(sum(self.snapshot.slots[place].parameters for place in counted) / self._host.parameters)
@@ -260,14 +255,14 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
         """The terms of `solo`: the worth of what is there, in the end of what is delivered, less that of before."""
         quality, counted = float(self._host.evaluation_quality or 0.0), self._living()
         if over:
-            counted = delivered(self.snapshot.slots, self.task.thresholds)
+            counted = self._delivered()
             quality = _fraction(moved(self.twin_quality, self._added(self._gains)[counted].sum()) + self._error)
         before, self._potential = self._potential, self._potential_of(quality, counted)
         return {name: self._potential[name] - before[name] for name in before}
 
     def _result(self) -> dict[str, float]:
         """What was delivered: its score over the host alone in points, and its growth."""
-        counted, true = delivered(self.snapshot.slots, self.task.thresholds), self.task.true
+        counted, true = self._delivered(), self.task.true
         gain = moved(true.host, self._added(true.gains)[counted].sum()) - true.host
         growth_log = self._growth_log(counted)
         return {"score": 100.0 * (gain - self.rent * growth_log), "growth": math.exp(growth_log)}

@@ -117,7 +117,7 @@ def test_a_seed_planted_as_in_the_survey_scores_what_was_measured_there(keeps):
 def test_rewards_add_up_to_what_is_delivered_less_the_untrained_host(place, seed):
     env = world.TableEnv([TASKS[place]], noise=0.0)
     ended = world.play(env, world.find_policy("random"), seed)
-    kept = world.delivered(env.snapshot.slots, env.task.thresholds)
+    kept = [place for place, slot in enumerate(env.snapshot.slots) if slot.delivered]
     quality = world.moved(env.twin_quality, sum(env._added(env.task.seen.gains)[kept]))
     rent = env.rent * math.log(ended.growth)
     assert ended.total == pytest.approx(quality - rent - env.task.hosts[0].evaluation_quality)

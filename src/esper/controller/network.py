@@ -157,7 +157,7 @@ class ControllerNetwork(Network):
         whole = _joined(*host, observation["mask_op"], *_pooled(tokens, present))
         remembered, state = self.memory(torch.tanh(self.trunk(whole)), state, starts)
         by_offer = self._by_offer(offers, tokens, remembered)
-        by_slot = self._by_slot(observation, tokens, remembered, by_offer.masked_fill(~fits, NEVER))
+        by_slot = self._by_slot(tokens, remembered, by_offer.masked_fill(~fits, NEVER))
         return Encoded((remembered, tokens, by_offer, by_slot), self.critic(remembered), state)
 
     def _offers(self, observation: Observation) -> tuple[Tensor, Tensor]:
@@ -191,7 +191,7 @@ class ControllerNetwork(Network):
         by_offer: Tensor = scores.squeeze(-1) + self.prior[Op.GERMINATE]
         return by_offer
 
-    def _by_slot(self, observation: Observation, tokens: Tensor, remembered: Tensor, by_offer: Tensor) -> Tensor:
+    def _by_slot(self, tokens: Tensor, remembered: Tensor, by_offer: Tensor) -> Tensor:
         """The score of each op in each slot, (..., ops, slots); growing there is worth what all its offers are."""
         scores = self.op_scores(tokens, remembered.unsqueeze(-2)) + self.prior
         germinate = torch.arange(len(Op), device=scores.device) == Op.GERMINATE

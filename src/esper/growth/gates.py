@@ -95,10 +95,10 @@ def ready(slot: SlotSnapshot, thresholds: Thresholds) -> bool:
 
 
 def _fits(slot: SlotSnapshot, blueprint: str | None) -> Check:
-    return Check.that(
-        blueprint in slot.blueprints,
-        f"blueprint '{blueprint}' fits {slot.topology} features of {slot.channels} channels",
-        f"no blueprint '{blueprint}' for slot '{slot.slot}'; {nearest(str(blueprint), slot.blueprints)}",
+    if blueprint in slot.blueprints:
+        return Check(f"blueprint '{blueprint}' fits {slot.topology} features of {slot.channels} channels", True)
+    return Check(
+        f"no blueprint '{blueprint}' for slot '{slot.slot}'; {nearest(str(blueprint), slot.blueprints)}", False
     )
 
 

@@ -182,7 +182,8 @@ class Run:
         if self._to_profile():
             profile_episode(self.directory.profiles, self.config.game(), self.learner.network, played[0].job)
         rows = join(compared([each.sequences for each in played if each.sequences is not None], self.config.repeats))
-        tasks = [self.config.task.index(each.job.task) for each in played]
+        # Returns that are compared within a world are on one scale already.
+        tasks = [0 if self.config.repeats > 1 else self.config.task.index(each.job.task) for each in played]
         metrics = self._update(rows, tasks, [each.job for each in played])
         bad = 0 if metrics.finite else self.counters.bad_updates + 1
         if bad >= MAX_BAD_UPDATES:
