@@ -131,8 +131,7 @@ class Run:
                 self._restore()
             else:
                 self.recorder.note(self._introduction(backend))
-                if config.init:
-                    restore_weights(load_checkpoint(Path(config.init)), self.learner)
+                self.learner = first_learner(config)
                 self._save()
             self.progress.begin(config, backend.workers, self.counters.round)
             while self.counters.round < config.rounds:
@@ -323,6 +322,14 @@ def compared(rows: Sequence[Sequences], repeats: int) -> Sequence[Sequences]:
     return [
         row._replace(rewards=row.rewards - other * row.ends) for row, other in zip(rows, others.flatten(), strict=True)
     ]
+
+
+def first_learner(config: TrainConfig) -> Learner:
+    """What a run begins with: newborn, or with the weights of a checkpoint."""
+    learner = new_learner(config)
+    if config.init:
+        restore_weights(load_checkpoint(Path(config.init)), learner)
+    return learner
 
 
 def new_learner(config: TrainConfig) -> Learner:
