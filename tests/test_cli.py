@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from esper.cli.train import _arguments
 from esper.environment import all_tasks, digits
 from esper.environment.data import _read
 from esper.runs import PRESETS, RunDirectory, RunState, TrainConfig
+from esper.runs.config import REMOVED
 from esper.telemetry import Level
 from tests.runs.worlds import tiny_task
 
@@ -221,6 +223,24 @@ def test_a_finished_run_plays_is_not_gone_on_with_and_not_written_over(run, caps
     assert "is finished" in said_by(capsys, "resume", str(run))
     assert main(["train", "--task", task, *QUICK, "--out", str(run)]) == 2
     assert "is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_run_with_a_removed_setting_is_refused_with_what_to_do_which_works(run, tmp_path, capsys, name):
+    old = tmp_path / "old"
+    shutil.copytree(run, old)
+    config = old / "config.toml"
+    good = config.read_text()
+    config.write_text(f"{name} = 0.95\n{good}")
+    for words in (["train", "--config", str(config), "--out", str(tmp_path / "new")], ["resume", str(old)]):
+        assert main(words) == 2
+        told = " ".join(capsys.readouterr().err.split())
+        assert f"{name} = 0.95 is of an older version" in told
+        assert "delete the line" in told
+        assert "Traceback" not in told
+    assert [each.name for each in tmp_path.iterdir()] == ["old"]
+    config.write_text(good)
+    assert "is finished" in said_by(capsys, "resume", str(old))
 
 
 def test_a_checkpoint_is_shown_upgraded_and_exported(run, tmp_path, capsys):

@@ -82,6 +82,7 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str
         "entropy": [mean(each) for each in entropies],
         "free": [len(each) for each in entropies],
         "kl": sum(map(sum, divergences)) / max(deciding, 1),
+        "head_kl": [mean(each) for each in divergences],
         "moving": moving,
         "clipped": mean(clipped),
         "ratios": [[min(each), max(each)] for each in ratios],

@@ -113,19 +113,19 @@ def test_a_ratio_that_fell_counts_as_much_as_one_that_rose():
     """R1-L4: a hundredth is further from 1 than fifty."""
     network = small_network()
     metrics = update(network, rollout(network))
-    fell, rose = HeadMetrics(1, 0.5, 1.0, 0.01, 1.1), HeadMetrics(1, 0.5, 1.0, 0.9, 50.0)
+    fell, rose = HeadMetrics(1, 0.5, 1.0, 0.01, 1.1, 0.1), HeadMetrics(1, 0.5, 1.0, 0.9, 50.0, 0.1)
     assert replace(metrics, heads={"rose": rose, "fell": fell}).worst_head == "fell"
     vanished = replace(fell, lowest_ratio=0.0)
     assert replace(metrics, heads={"rose": rose, "vanished": vanished}).worst_head == "vanished"
 
 
-def test_a_head_without_a_choice_has_no_entropy_rather_than_zero():
+def test_a_head_without_a_choice_has_no_entropy_and_no_kl_rather_than_zero():
     network = small_network()
     sequences = rollout(network)
     free = sequences.free.clone()
     free[..., 2] = False
     metrics = update(network, sequences._replace(free=free))
-    assert metrics.heads["style"] == HeadMetrics(0, None, 0.0, 1.0, 1.0)
+    assert metrics.heads["style"] == HeadMetrics(0, None, 0.0, 1.0, 1.0, None)
     assert metrics.heads["op"].entropy is not None
 
 
@@ -140,6 +140,41 @@ def test_entropy_is_that_of_every_minibatch_also_where_the_head_had_no_choice_in
     parts = update(network, rare, replace(still, minibatches=4)).heads["style"].entropy
     assert whole > 0
     assert parts == pytest.approx(whole, rel=1e-4)
+
+
+def test_kl_of_heads_over_their_own_steps_adds_up_to_the_kl_of_decisions():
+    network = small_network()
+    metrics = update(network, rollout(network, rows=8, steps=8), replace(STEADY, epochs=4))
+    heads, deciding = metrics.heads.values(), metrics.steps - metrics.forced_steps
+    assert min(head.kl for head in heads) > 0
+    assert len({head.steps for head in heads}) > 1, "each by its own steps"
+    assert sum(head.kl * head.steps for head in heads) == pytest.approx(metrics.kl * deciding, rel=1e-4)
+
+
+@pytest.mark.parametrize("head", range(len(SIZES)), ids=SIZES)
+def test_kl_names_the_head_that_moved(head):
+    network = small_network()
+    sequences = rollout(network, rows=8, steps=8)
+    with torch.no_grad():
+        network.actor.bias[4 * head] += 2.0
+    metrics = update(network, sequences, replace(STEADY, learning_rate=1e-8, final_learning_rate=1e-8))
+    assert max(metrics.heads, key=lambda name: metrics.heads[name].kl) == [*SIZES][head]
+
+
+def test_kl_is_that_of_the_last_minibatch_in_which_the_head_had_a_choice():
+    """The head is free in one row only, which no minibatch but one of each pass has."""
+    network = small_network()
+    sequences = rollout(network, rows=4, steps=12, masked=False)
+    free = sequences.free.clone()
+    free[1:, :, 2] = False
+    with torch.no_grad():
+        network.actor.bias[8] += 2.0
+    still = replace(STEADY, learning_rate=1e-8, final_learning_rate=1e-8, epochs=1)
+    whole = update(network, sequences._replace(free=free), still).heads["style"].kl
+    assert whole > 0.01
+    for seed in range(4):
+        parts = update(network, sequences._replace(free=free), replace(still, minibatches=4), seed=seed)
+        assert parts.heads["style"].kl == pytest.approx(whole, rel=1e-3)
 
 
 def test_returns_that_do_not_vary_have_no_explained_variance():

@@ -48,8 +48,8 @@ def clock(**options) -> PPO:
     return PPO(lambda: Clock(**options), environments=2, steps=8, network=SMALL)
 
 
-def walker(config: PPOConfig = STEADY, **options) -> PPO:
-    return PPO(Walk, environments=3, steps=16, network=SMALL, config=config, **options)
+def walker(config: PPOConfig = STEADY, network: VectorConfig = SMALL, **options) -> PPO:
+    return PPO(Walk, environments=3, steps=16, network=network, config=config, **options)
 
 
 MANY = spaces.MultiDiscrete([3, 2])
@@ -438,7 +438,7 @@ BAD_CHECKPOINTS = {
         "was saved without a network of its own; leave network= out",
     ),
     "not of an agent": ({"starts": "gone"}, {}, "is a checkpoint, but not of an agent; give one that PPO.save wrote"),
-    "of an older agent": ({"rows": "gone"}, {}, "did not store its spaces; .* take the weights with warm_start"),
+    "of an older agent": ({"rows": "gone"}, {}, r"did not store its spaces; take its weights alone, with PPO\(env"),
     "without memory": ({"state": "gone"}, {}, "lacks state; it is damaged"),
     "without spaces": ({"settings": {"env": None}}, {}, "has spaces that cannot be read; it is damaged"),
     "sizes that cannot be": ({"sizes": {"hidden": 0}}, {"env": Walk}, "sizes of a network that cannot be"),
@@ -461,6 +461,66 @@ def test_checkpoint_with_settings_of_another_program_is_refused(tmp_path):
     torch.save(raw, tmp_path / "agent.pt")
     with pytest.raises(BadCheckpoint, match=r"settings \['momentum'\] that this program does not know"):
         PPO.load(tmp_path / "agent.pt", Walk)
+
+
+class MyEncoder(torch.nn.Linear):
+    """A module of the user's own."""
+
+    def __init__(self, space, features=3):
+        super().__init__(2, features)
+
+
+def without_spaces(raw):
+    del raw["extra"]["rows"], raw["extra"]["sizes"]
+
+
+def with_removed_setting(raw):
+    raw["config"]["momentum"] = 1.0
+
+
+AGENTS = {
+    "linear": (Walk, {"network": SMALL}),
+    "lstm": (Walk, {"network": replace(SMALL, memory_kind="lstm")}),
+    "normalised": (Walk, {"network": replace(SMALL, normalise=True, activation="relu")}),
+    "named heads": (lambda: Wrong(actions=MANY), {"heads": {"op": [], "door": [1, 2]}}),
+    "own encoder": (Walk, {"network": replace(SMALL, encoder=MyEncoder)}),
+    "real numbers": (lambda: Wrong(actions=spaces.Box(-1, 1, (2,))), {"network": replace(SMALL, memory=0)}),
+}
+
+
+def followed(advice: str, env) -> PPO:
+    return eval(advice, {"PPO": PPO, "VectorConfig": VectorConfig, "MyEncoder": MyEncoder, "env": env})
+
+
+@pytest.mark.parametrize("change", [without_spaces, with_removed_setting])
+@pytest.mark.parametrize("kind", AGENTS)
+def test_advice_to_take_the_weights_of_a_file_that_cannot_be_loaded_works_as_it_is_written(kind, change, tmp_path):
+    (env, options), path = AGENTS[kind], tmp_path / "agent.pt"
+    old = PPO(env, seed=5, **options)
+    old.save(path)
+    raw = torch.load(path, weights_only=True)
+    change(raw)
+    torch.save(raw, path)
+    with pytest.raises(BadCheckpoint, match="take its weights alone") as refused:
+        PPO.load(path, env, network=MyEncoder if kind == "own encoder" else None)
+    new = followed(str(refused.value).partition("take its weights alone, with ")[2], env)
+    assert_same(weights_of(new.network), weights_of(old.network))
+
+
+def test_weights_of_another_network_are_refused_with_the_agent_that_takes_them(tmp_path):
+    env, options = AGENTS["lstm"]
+    old, path = PPO(env, seed=5, **options), tmp_path / "agent.pt"
+    old.save(path)
+    with pytest.raises(BadCheckpoint, match=r"hidden: the checkpoint has 6, the network 64; memory: ") as refused:
+        PPO(env).warm_start(path)
+    new = followed(str(refused.value).rpartition("; ")[2].removesuffix(" takes its weights"), env)
+    assert_same(weights_of(new.network), weights_of(old.network))
+
+
+def test_an_agent_loaded_with_another_module_is_told_of_warm_start(tmp_path):
+    walker(network=replace(SMALL, encoder=MyEncoder)).save(tmp_path / "agent.pt")
+    with pytest.raises(BadCheckpoint, match=r"another kind of network \(inputs: .*encoder=MyEncoder.*warm_start\("):
+        PPO.load(tmp_path / "agent.pt", Walk, network=lambda space: MyEncoder(space, 4))
 
 
 def test_saving_twice_gives_the_same_content(tmp_path):

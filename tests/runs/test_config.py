@@ -11,6 +11,7 @@ from esper.contracts import EsperError
 from esper.environment import find_task
 from esper.rl import RLError
 from esper.runs import PRESETS, InvalidConfig, Player, RunDirectory, RunState, TrainConfig, find_preset, load_config
+from esper.runs.config import REMOVED
 from esper.telemetry import Level, TelemetryConfig
 from tests.runs.worlds import small_config, trained
 
@@ -80,6 +81,16 @@ def test_a_wrong_file_is_refused_with_the_way_out(tmp_path):
     for text, message in BAD:
         with pytest.raises(EsperError, match=message):
             load_config(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_file_with_a_removed_setting_is_refused_and_good_once_the_line_is_deleted(tmp_path, name):
+    text = small_config(tmp_path).to_toml()
+    older = f"{name} = 0.95\n{text}"
+    with pytest.raises(InvalidConfig, match=rf"config.toml: {name} = 0.95 is of an older version .*; delete the line"):
+        load_config(written(tmp_path, older))
+    kept = "".join(line for line in older.splitlines(keepends=True) if not line.startswith(name))
+    assert load_config(written(tmp_path, kept)) == load_config(written(tmp_path, text))
 
 
 def test_integers_are_good_where_numbers_are_asked_for(tmp_path):

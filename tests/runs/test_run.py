@@ -88,7 +88,11 @@ def test_a_run_plays_updates_evaluates_and_leaves_everything_in_its_directory(tm
     records = list(effective(read_log(directory.events_file)))
     rounds = [each for each in records if isinstance(each.event, RoundFinished)]
     assert [each.round for each in rounds] == [0, 1, 2, 3]
-    assert sum(isinstance(each.event, UpdateMade) for each in records) == 4
+    updates = [each.event for each in records if isinstance(each.event, UpdateMade)]
+    assert len(updates) == 4
+    heads = [head for update in updates for head in update.heads.values()]
+    assert all((head.kl is None) == (head.entropy is None) for head in heads)
+    assert any(head.kl for head in heads)
     assert sum(isinstance(each.event, EvaluationMade) for each in records) == 2
     assert isinstance(records[-1].event, RunFinished)
     played = [each.event for each in records if isinstance(each.event, EpisodeFinished)]

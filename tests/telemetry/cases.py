@@ -54,7 +54,7 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 ONE_OF_EACH = st.tuples(*map(values_of, EVENTS.values()))
 HEADS = ("op", "slot", "blueprint", "style", "tempo", "alpha_target", "alpha_speed", "alpha_curve")
-HEAD = HeadFigures(steps=50, entropy=0.6, gradient_norm=0.1, lowest_ratio=0.5, highest_ratio=2.0)
+HEAD = HeadFigures(steps=50, entropy=0.6, gradient_norm=0.1, lowest_ratio=0.5, highest_ratio=2.0, kl=0.02)
 UPDATE = UpdateMade(
     policy_loss=-0.02, value_loss=0.3, kl=0.01, clipped=0.05, gradient_norm=0.5, advantage_mean=0.0,
     advantage_deviation=0.1, return_mean=0.4, return_deviation=0.2, explained_variance=0.5, value_error=0.12,

@@ -147,6 +147,7 @@ def test_the_worst_head_is_named_with_its_own_figures():
     assert "the head 'tempo'" in raised.message
     assert raised.figures == {
         "steps": 7.0, "gradient_norm": 0.1, "lowest_ratio": 0.5, "highest_ratio": 99.0, "entropy": 0.4,
+        "kl": 0.02,
     }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 
 import duckdb
@@ -26,7 +26,18 @@ from esper.telemetry.events import EVENTS
 from esper.telemetry.log import SCHEMA, LogUnreadable, NewerLog
 from esper.telemetry.query import BadQuery, as_json, as_tsv, open_run, query
 from esper.telemetry.views import VIEWS, sql_type
-from tests.telemetry.cases import ONE_OF_EACH, RECORDED, STARTED, episode, finished, in_sql, log_of, round_finished
+from tests.telemetry.cases import (
+    HEAD,
+    ONE_OF_EACH,
+    RECORDED,
+    STARTED,
+    UPDATE,
+    episode,
+    finished,
+    in_sql,
+    log_of,
+    round_finished,
+)
 from tests.telemetry.test_log import HOSTILE, line
 
 RESUMED = RunResumed("round-00001.pt", ())
@@ -107,6 +118,26 @@ def test_a_recorded_run_is_seen_without_what_it_played_again():
     heads = rows(RECORDED, "SELECT heads['op'].steps, heads['style'].entropy BETWEEN 0 AND 1 FROM updates")
     assert rows(RECORDED, "SELECT steps FROM heads WHERE head = 'op' ORDER BY round") == [(each,) for each, _ in heads]
     assert rows(RECORDED, "SELECT total FROM episodes WHERE policy = 'random'") == [(-math.inf,)]
+
+
+def test_figures_of_heads_are_read_and_those_that_an_older_log_lacks_are_null(tmp_path):
+    assert rows(RECORDED, "SELECT count(*), count(kl), count(entropy) > 0 FROM heads") == [(16, 0, True)]
+    silent = replace(HEAD, steps=0, entropy=None, kl=None)
+    log_of(tmp_path, (0, None, [replace(UPDATE, heads={"op": HEAD, "slot": silent})]))
+    assert rows(tmp_path, "SELECT head, kl FROM heads ORDER BY head") == [("op", 0.02), ("slot", None)]
+    assert rows(tmp_path, "SELECT heads['op'].kl FROM updates") == [(0.02,)]
+
+
+def test_what_older_logs_lack_is_the_only_thing_that_may_be_missing(tmp_path):
+    log_of(tmp_path, (0, None, [UPDATE, UPDATE, UPDATE]))
+    path = tmp_path / "events.jsonl"
+    whole, without_kl, without_steps = path.read_bytes().splitlines(keepends=True)
+    without_kl, without_steps = without_kl.replace(b',"kl":0.02', b""), without_steps.replace(b'"steps":50,', b"")
+    path.write_bytes(whole + without_kl + without_steps)
+    assert rows(tmp_path, "SELECT line, heads['op'].kl, heads['op'].steps FROM UpdateMade") == [
+        (1, 0.02, 50), (2, None, 50),
+    ]  # fmt: skip
+    assert [record.event.heads["op"].kl for record in read_log(path)] == [0.02, None]
 
 
 def test_a_seed_has_one_row_for_its_life(tmp_path):

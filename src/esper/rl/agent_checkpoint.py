@@ -10,12 +10,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from esper.rl.checkpoint import BadCheckpoint, Checkpoint, generator_in
+from esper.rl.checkpoint import BadCheckpoint, Checkpoint, generator_in, require_same_schema
 from esper.rl.config import PPOConfig
 from esper.rl.environments import Absent
 from esper.rl.errors import RLError
-from esper.rl.network import MakeEncoder, VectorConfig
+from esper.rl.network import MakeEncoder, Network, VectorConfig
 
+UNNAMED: dict[str, Any] = {"memory_kind": "lstm", "normalise": False}
+"""What the network has where a file does not name it."""
 SIZES = tuple(each.name for each in fields(VectorConfig) if each.name != "encoder")
 
 
@@ -55,6 +57,28 @@ def space_in(plain: Mapping[str, Any]) -> spaces.Space[Any]:
     return spaces.Box(low, high, dtype=dtype)
 
 
+def weights_taken(schema: Mapping[str, Any], path: object) -> str:
+    """The line of code that makes an agent with a network of this schema and gives it the weights of the file."""
+    sizes = UNNAMED | {name: schema[name] for name in SIZES if name in schema}
+    if isinstance(schema.get("inputs"), str):
+        sizes["encoder"] = "MyEncoder"
+    shown = ", ".join(f"{name}={value if name == 'encoder' else repr(value)}" for name, value in sizes.items())
+    arguments = ["env", f"network=VectorConfig({shown})"]
+    names, uses = list(schema["heads"]), schema.get("uses", [])
+    if names != [f"head{place}" for place in range(len(names))] or not all(map(all, uses)):
+        used = [[choice for choice, row in enumerate(uses) if row[place]] for place in range(len(names))]
+        arguments.append(f"heads={dict(zip(names, used, strict=True))}")
+    return f"PPO({', '.join(arguments)}).warm_start({str(path)!r})"
+
+
+def require_same_network(checkpoint: Checkpoint, network: Network, path: object) -> None:
+    """Refuse weights of another network, and say which agent can take them."""
+    try:
+        require_same_schema(checkpoint.schema, network.schema())
+    except BadCheckpoint as error:
+        raise BadCheckpoint(f"{path}: {error}; {weights_taken(checkpoint.schema, path)} takes its weights") from None
+
+
 @dataclass(frozen=True)
 class Saved:
     """All that an agent stores."""
@@ -77,8 +101,8 @@ class Saved:
             raise BadCheckpoint(f"{path} is a checkpoint, but not of an agent; give one that PPO.save wrote")
         if "rows" not in extra:
             raise BadCheckpoint(
-                f"{path} was written by an agent that did not store its spaces; make an agent as that one was made, "
-                "and take the weights with warm_start"
+                f"{path} was written by an agent that did not store its spaces; take its weights alone, with "
+                f"{weights_taken(checkpoint.schema, path)}"
             )
         missing = [each.name for each in fields(cls) if each.name not in extra]
         if missing:
@@ -119,7 +143,8 @@ class Saved:
         if encoder is not None and not self.sizes.get("own"):
             raise BadCheckpoint(f"{path} was saved without a network of its own; leave network= out")
         try:
-            return VectorConfig(**{name: self.sizes[name] for name in SIZES if name in self.sizes}, encoder=encoder)
+            sizes = UNNAMED | {name: self.sizes[name] for name in SIZES if name in self.sizes}
+            return VectorConfig(**sizes, encoder=encoder)
         except (TypeError, ValueError) as error:
             raise BadCheckpoint(f"{path} has sizes of a network that cannot be ({error}); it is damaged") from None
 
@@ -131,7 +156,8 @@ class Saved:
             own = set(asdict(PPOConfig()))
             raise BadCheckpoint(
                 f"{path} has settings {sorted(set(checkpoint.config) - own)} that this program does not know, "
-                f"and lacks {sorted(own - set(checkpoint.config))}; take its weights with warm_start"
+                f"and lacks {sorted(own - set(checkpoint.config))}; take its weights alone, with "
+                f"{weights_taken(checkpoint.schema, path)}"
             ) from None
 
     def memory(self, device: torch.device) -> list[Tensor]:

@@ -32,8 +32,10 @@ class Loss(NamedTuple):
     free: Tensor
     """(heads): how many steps those are."""
     kl: Tensor
+    head_kl: Tensor
+    """(heads): mean over the steps where the head was free."""
     moving: Tensor
-    """(heads): free somewhere, and its own mean divergence over the steps where it was free is within the target."""
+    """(heads): free somewhere, and its own divergence is within the target."""
     clipped: Tensor
     """Share of free heads whose ratio lies outside the clip range."""
     ratios: Tensor
@@ -56,7 +58,8 @@ def ppo_loss(
     ratio = log_ratio.exp()
     with torch.no_grad():
         divergence = (log_ratio.expm1() - log_ratio).sum(dim=(0, 1))  # (r - 1) - log r, precise near r = 1 too
-        moving = (divergence <= config.target_kl * choices) & (choices > 0)
+        head_kl = divergence / choices.clamp(min=1)
+        moving = (head_kl <= config.target_kl) & (choices > 0)
         clipped = ((ratio - 1).abs() > config.clip).sum() / free.sum().clamp(min=1)
         ratios = torch.stack([ratio.amin(dim=(0, 1)), ratio.amax(dim=(0, 1))], dim=-1)
     gain = targets.gains.unsqueeze(-1)
@@ -66,7 +69,8 @@ def ppo_loss(
     value = value_loss(new.values, old.valid, targets, deviation, config.value_clip)
     total = policy + config.value_weight * value - (entropy_weights * uncertainty * moving).sum() / deciding
     entropy = uncertainty / choices.clamp(min=1)
-    return Loss(total, policy, value, entropy, choices, divergence.sum() / deciding, moving, clipped, ratios)
+    kl = divergence.sum() / deciding
+    return Loss(total, policy, value, entropy, choices, kl, head_kl, moving, clipped, ratios)
 
 
 def value_loss(values: Tensor, valid: Tensor, targets: Targets, deviation: Tensor, clip: float) -> Tensor:

@@ -13,7 +13,7 @@ from esper.rl.sequences import Sequences
 
 @dataclass(frozen=True)
 class HeadMetrics:
-    """One head. Entropy is None where the head never had a choice: nothing was measured."""
+    """One head. Entropy and KL are None where the head never had a choice: nothing was measured."""
 
     steps: int
     """Steps at which the head had a choice."""
@@ -23,6 +23,8 @@ class HeadMetrics:
     """Of the head's own parameters, before clipping, mean over the passes."""
     lowest_ratio: float
     highest_ratio: float
+    kl: float | None
+    """Mean over those of these steps that were in the last minibatch that had any; what `target_kl` is held against."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ def measure(
     seen = torch.stack([loss.free for loss in losses])
     choices = seen.sum(dim=0)
     entropy = (torch.stack([loss.entropy for loss in losses]) * seen).sum(dim=0) / choices.clamp(min=1)
+    latest = len(losses) - 1 - (seen > 0).flip(0).int().argmax(dim=0)
+    kl = torch.stack([loss.head_kl for loss in losses]).gather(0, latest.unsqueeze(0)).squeeze(0)
     figures = {
         "policy_loss": torch.stack([loss.policy for loss in losses]).mean(),
         "value_loss": torch.stack([loss.value for loss in losses]).mean(),
@@ -111,11 +115,11 @@ def measure(
         "deciding": deciding.sum(),
     }
     per_head = torch.stack(
-        [free.sum(dim=(0, 1)), choices, entropy, norm[1:], ratios[..., 0].amin(dim=0), ratios[..., 1].amax(dim=0)]
+        [free.sum(dim=(0, 1)), choices, entropy, norm[1:], ratios[..., 0].amin(dim=0), ratios[..., 1].amax(dim=0), kl]
     )
     everything = torch.cat([torch.stack([figure.float() for figure in figures.values()]), per_head.flatten()]).tolist()
     found = dict(zip(figures, everything[: len(figures)], strict=True))
-    rows = [everything[len(figures) + i * len(heads) :][: len(heads)] for i in range(6)]
+    rows = [everything[len(figures) + i * len(heads) :][: len(heads)] for i in range(len(per_head))]
     variance = found["return_deviation"] ** 2
     error_variance, deciding_steps = found.pop("error_variance"), int(found.pop("deciding"))
     steps = int(found.pop("steps"))
@@ -129,7 +133,7 @@ def measure(
         skipped_steps=skipped,
         stopped_early=stopped,
         heads={
-            name: HeadMetrics(int(count), entropy if choices else None, gradient, low, high)
-            for name, count, choices, entropy, gradient, low, high in zip(heads, *rows, strict=True)
+            name: HeadMetrics(int(count), entropy if choices else None, gradient, low, high, kl if choices else None)
+            for name, count, choices, entropy, gradient, low, high, kl in zip(heads, *rows, strict=True)
         },
     )

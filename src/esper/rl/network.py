@@ -162,7 +162,7 @@ class VectorConfig:
     activation: str = "tanh"
     memory_kind: str = "linear"
     """One of the kinds in `memory_kinds`: linear, lstm or gru."""
-    normalise: bool = False
+    normalise: bool = True
     """Whether measured numbers are shifted and scaled by the mean and deviation of what has been seen."""
     encoder: MakeEncoder | None = field(default=None, compare=False)
     """Makes a module of one's own for an observation space, which stands before the first layer."""

@@ -13,7 +13,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from esper.rl.acting import Acted, act, replay, value_of
-from esper.rl.agent_checkpoint import Saved, plain_space
+from esper.rl.agent_checkpoint import Saved, plain_space, require_same_network
 from esper.rl.agent_network import Heads, network_for
 from esper.rl.checkpoint import load_checkpoint, restore, restore_weights, save_checkpoint
 from esper.rl.config import PPOConfig
@@ -286,6 +286,7 @@ class PPO:
             **saved.arguments(),
         )
         saved.require_same_spaces(agent.source, path)
+        require_same_network(checkpoint, agent.network, path)
         restore(checkpoint, agent.learner)
         agent.generator, agent.course = saved.random_numbers(agent.device), (saved.course[0], saved.course[1])
         if agent.rows is not None and agent.rows.rebuild(saved.rows, exact):
@@ -295,7 +296,9 @@ class PPO:
 
     def warm_start(self, path: str | Path) -> "PPO":
         """Take the weights of a checkpoint and nothing else: not the optimiser, the counters or the random numbers."""
-        restore_weights(load_checkpoint(Path(path)), self.learner)
+        checkpoint = load_checkpoint(Path(path))
+        require_same_network(checkpoint, self.network, path)
+        restore_weights(checkpoint, self.learner)
         return self
 
     def close(self) -> None:

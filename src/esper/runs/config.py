@@ -1,5 +1,6 @@
 """The configuration of a run: one frozen class that is the flags of `esper train` and the run's `config.toml`."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -176,6 +177,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "keep": (1, 10_000),
 }
 
+REMOVED = {"persistence": "ops are drawn anew in every epoch"}
+"""Settings of older files that are gone, with how it is without them."""
+
 PRESETS: dict[str, TrainConfig] = {
     "quick": TrainConfig(rounds=8, episodes=12, evaluate_every=4, evaluation_episodes=4, compare=4),
     "default": TrainConfig(),
@@ -197,11 +201,21 @@ def load_config(path: Path, base: TrainConfig | None = None) -> TrainConfig:
     Unknown settings, wrong types and values out of range are refused.
     """
     try:
-        return checked(TrainConfig, read_toml(path), base or TrainConfig())
+        table = read_toml(path)
+        _refuse_removed(table)
+        return checked(TrainConfig, table, base or TrainConfig())
     except BadValue as error:
         raise InvalidConfig(f"{path}: {error}") from None
     except RLError as error:
         raise InvalidConfig(f"{path}: ppo.{error}") from None
+
+
+def _refuse_removed(table: Mapping[str, Any]) -> None:
+    for name in REMOVED.keys() & table:
+        raise BadValue(
+            f"{name} = {table[name]} is of an older version and cannot be set any more, since {REMOVED[name]}; "
+            "delete the line to go on without it, or use the version that wrote it"
+        )
 
 
 def _plain(value: Any) -> Any:

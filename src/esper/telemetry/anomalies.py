@@ -313,13 +313,7 @@ class Detector:
 
 
 def _head_figures(head: HeadFigures) -> dict[str, float]:
-    measured = {
-        "steps": float(head.steps),
-        "gradient_norm": head.gradient_norm,
-        "lowest_ratio": head.lowest_ratio,
-        "highest_ratio": head.highest_ratio,
-    }
-    return measured if head.entropy is None else measured | {"entropy": head.entropy}
+    return {name: float(figure) for name, figure in vars(head).items() if figure is not None}
 
 
 def tame(event: Event) -> bool:

@@ -5,7 +5,7 @@ lines that SQL cannot cast to the types of their fields, are in none of them.
 """
 
 import json
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -55,7 +55,7 @@ SUSPICIONS: tuple[type[Event], ...] = (RewardHackingSuspected, RansomwareSuspect
 LEAVES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
 
 
-def sql_type(annotation: Any) -> str:
+def sql_type(annotation: Any, optional: bool = True) -> str:
     """The type in SQL of what a field holds. Others than these are refused: an event holds no untyped payload.
 
     >>> sql_type(tuple[float, ...]), sql_type(dict[str, int | None])
@@ -65,22 +65,27 @@ def sql_type(annotation: Any) -> str:
     if annotation in LEAVES:
         return LEAVES[annotation]
     if arguments[1:] == (NoneType,):
-        return sql_type(arguments[0])
+        return sql_type(arguments[0], optional)
     if origin is tuple and arguments[1:] == (Ellipsis,):
-        return f"{sql_type(arguments[0])}[]"
+        return f"{sql_type(arguments[0], optional)}[]"
     if origin is dict and arguments[0] is str:
-        return f"MAP(VARCHAR, {sql_type(arguments[1])})"
+        return f"MAP(VARCHAR, {sql_type(arguments[1], optional)})"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return "VARCHAR"
     if is_dataclass(annotation):
-        columns = [f'"{name}" {kind}' for name, kind in columns_of(annotation).items()]
+        columns = [f'"{name}" {kind}' for name, kind in columns_of(annotation, optional).items()]
         return f"STRUCT({', '.join(columns)})"
     raise TypeError(f"{annotation} cannot be part of an event; use numbers, text, enums, tuples, dicts or dataclasses")
 
 
-def columns_of(record: Any) -> dict[str, str]:
-    """The fields of a dataclass in their order, with their types in SQL."""
-    return {name: sql_type(kind) for name, kind in get_type_hints(record).items()}
+def columns_of(record: Any, optional: bool = True) -> dict[str, str]:
+    """The fields of a dataclass in their order, with their types in SQL; `optional`: those that are None by default."""
+    hints = get_type_hints(record)
+    return {
+        each.name: sql_type(hints[each.name], optional)
+        for each in fields(record)
+        if optional or each.default is not None
+    }
 
 
 def _text(text: str) -> str:
@@ -90,6 +95,15 @@ def _text(text: str) -> str:
 def _parsed(source: str, columns: dict[str, str]) -> str:
     """A struct, or NULL where the JSON does not fit."""
     return f"TRY(from_json_strict({source}, {_text(json.dumps(columns))}))"
+
+
+def _parsed_event(kind: type[Event]) -> str:
+    """The same of an event; fields that are None by default may be missing, as in older logs."""
+    columns, required = columns_of(kind), columns_of(kind, optional=False)
+    if columns == required:
+        return _parsed("data", columns)
+    older = f"CASE WHEN {_parsed('data', required)} IS NOT NULL THEN from_json(data, {_text(json.dumps(columns))}) END"
+    return f"coalesce({_parsed('data', columns)}, {older})"
 
 
 PREPARE = (
@@ -141,10 +155,10 @@ def _event_view(kind: type[Event]) -> str:
     if issubclass(kind, EpisodeEvent):
         place += ["task", "policy", "purpose"]
     own = [f'fields."{name}" AS "{name}"' for name in columns]
-    fields = _parsed("data", columns) if columns else "data"
+    parsed = _parsed_event(kind) if columns else "data"
     return f"""
         SELECT {", ".join(place + own)}
-        FROM (SELECT *, {fields} AS fields FROM log.events WHERE event = '{kind.__name__}' AND NOT void)
+        FROM (SELECT *, {parsed} AS fields FROM log.events WHERE event = '{kind.__name__}' AND NOT void)
         WHERE fields IS NOT NULL
     """
 
