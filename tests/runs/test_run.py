@@ -19,6 +19,7 @@ from rich.console import Console
 from esper.contracts import EsperError, Stage, StageChanged
 from esper.rl import MOOD, BadCheckpoint, load_checkpoint, replay
 from esper.runs import Job, Player, Purpose, Quiet, RoundLines, Run, RunDirectory, RunState, SystemRefused
+from esper.runs.run import compared
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, TRAINING_SEEDS, training_seed
 from esper.telemetry import (
     EpisodeFinished,
@@ -382,3 +383,52 @@ def test_lines_tell_every_round_with_its_figures(tmp_path):
     assert "round 3/3" in text
     for word in ("return", "quality", "points over twin", "growth", "episodes/s", "entropy", "kl", "left"):
         assert word in text
+
+
+def test_episodes_of_one_world_differ_in_their_actions_alone(tmp_path):
+    config = small_config(tmp_path, episodes=6, repeats=3)
+    run = Run(RunDirectory.create(tmp_path / "run", config), config, silent())
+    jobs = run._training_jobs()
+    assert [job.world for job in jobs] == [jobs[0].seed] * 3 + [jobs[3].seed] * 3
+    assert len({job.seed for job in jobs}) == 6
+    player = Player(config.game())
+    played = [player.play(job) for job in jobs[:3]]
+    first = [each.sequences.observation["host"][0, 0] for each in played]
+    assert torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], player.play(jobs[3]).sequences.observation["host"][0, 0])
+    assert len({str(each.sequences.choices.tolist()) for each in played}) > 1
+
+
+def test_returns_of_one_world_are_compared_with_those_of_the_others_in_it(tmp_path):
+    config = small_config(tmp_path, episodes=4, repeats=2)
+    run = Run(RunDirectory.create(tmp_path / "run", config), config, silent())
+    player = Player(config.game())
+    rows = [player.play(job).sequences for job in run._training_jobs()]
+    before, after = ([row.rewards.sum().item() for row in each] for each in (rows, compared(rows, 2)))
+    assert after == pytest.approx(
+        [before[0] - before[1], before[1] - before[0], before[2] - before[3], before[3] - before[2]], abs=1e-6
+    )
+    for row, other in zip(rows, compared(rows, 2), strict=True):
+        assert torch.equal(row.rewards[:, :-1], other.rewards[:, :-1])
+    assert compared(rows, 1) == rows
+
+
+def test_a_run_begins_with_the_weights_of_a_checkpoint_and_needs_it_no_more(tmp_path, whole):
+    first = shutil.copy(whole.saved()[0], tmp_path / "first.pt")
+    config = small_config(tmp_path, init=str(first), rounds=1, keep=5)
+    directory, _ = trained(tmp_path / "run", config)
+    begun = load_checkpoint(directory.checkpoint(0))
+    assert same(begun.weights, weights(whole))
+    assert begun.counters["updates"] == 0
+    assert not same(weights(directory), begun.weights)
+    (tmp_path / "first.pt").unlink()
+    longer = replace(config, rounds=2)
+    assert Run(directory, longer, silent()).resume() is RunState.FINISHED
+
+
+def test_evaluations_can_play_other_tasks_than_training(tmp_path):
+    config = small_config(tmp_path, evaluation_task=("spirals",), rounds=1)
+    directory, _ = trained(tmp_path / "run", config)
+    told = (each.event for each in read_log(directory.events_file))
+    (found,) = [event for event in told if isinstance(event, EvaluationMade)]
+    assert list(found.by_task) == ["spirals"]
