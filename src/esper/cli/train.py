@@ -50,6 +50,9 @@ class TrainArguments:
 class FirstSettings(TrainConfig):
     """Those that people reach for first."""
 
+    moods: Annotated[float, tyro.conf.Suppress] = 0.0
+    bootstrap_at_horizon: Annotated[bool, tyro.conf.Suppress] = False
+    evaluation_task: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
     ppo: Annotated[PPOConfig, tyro.conf.Suppress] = field(default_factory=PPOConfig)
     network: Annotated[NetworkConfig, tyro.conf.Suppress] = field(default_factory=NetworkConfig)
     anomalies: Annotated[AnomalyConfig, tyro.conf.Suppress] = field(default_factory=AnomalyConfig)
