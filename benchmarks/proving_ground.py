@@ -2,7 +2,6 @@
 
     python benchmarks/proving_ground.py                         # all variants, 30 training seeds: hours of a core
     python benchmarks/proving_ground.py --variants usual alone --seeds 3
-    python benchmarks/proving_ground.py --first out/first.pt --rounds 140     # first weights for 'esper train --init'
 
 A run plays rounds of episodes on the tasks of `surveys/small.parquet`, at rents drawn anew, and learns from each round
 with the estimator and the network of `esper train`. At its end it plays all tasks of `surveys/small-dev.parquet`
@@ -35,7 +34,7 @@ from torch import Tensor
 from esper.contracts import Choices, Head, Op
 from esper.controller import ControllerNetwork
 from esper.environment import FIELDS, Observation, derive
-from esper.rl import Buffer, Learner, PPOConfig, Sequences, Typical, act, join, save_checkpoint
+from esper.rl import Buffer, Learner, Network, PPOConfig, Sequences, Typical, act, join
 from esper.runs import TrainConfig
 from esper.runs.run import compared
 
@@ -92,7 +91,7 @@ class Lockstep:
 
     def play(
         self,
-        network: ControllerNetwork,
+        network: Network,
         envs: Sequence[TableEnv],
         worlds: Sequence[int],
         generator: torch.Generator | None,
@@ -100,7 +99,7 @@ class Lockstep:
     ) -> tuple[Sequences, list[float]]:
         """What is learned from, and the score of each episode; greedy without a generator."""
         rows, scores = len(envs), [0.0] * len(envs)
-        buffer = Buffer(rows, self.steps, self._padded([]), len(Head))
+        buffer = Buffer(rows, self.steps, self.padded([]), len(Head))
         state, starts, going = network.memory.start(rows), torch.full((rows,), True), torch.full((rows,), True)
         buffer.begin(state)
         seen = [env.reset(seed=world)[0] for env, world in zip(envs, worlds, strict=True)]
@@ -110,7 +109,7 @@ class Lockstep:
             return torch.cat([course.draw(row) for course, row in zip(courses, log_probs.split(1), strict=True)])
 
         while going.any():
-            observation = self._padded(seen)
+            observation = self.padded(seen)
             greedy = typical if generator is None else None
             acted = act(network, observation, state, starts, generator, exploration, greedy)
             buffer.decide(observation, starts, acted.choices, acted.log_probs, acted.free)
@@ -123,7 +122,7 @@ class Lockstep:
             going, state, starts = going & ~ends, acted.state, torch.full((rows,), False)
         return buffer.sequences(), scores
 
-    def _padded(self, seen: Sequence[Observation]) -> dict[str, Tensor]:
+    def padded(self, seen: Sequence[Observation]) -> dict[str, Tensor]:
         """In room for the largest host, one row for each; without any, just the room."""
         if not seen:
             return {name: torch.from_numpy(room) for name, room in self.room.items()}
@@ -151,7 +150,7 @@ def trained(variant: Variant, seed: int, rounds: int, tasks: Sequence[TableTask]
     return learner
 
 
-def greedy_score(network: ControllerNetwork, tasks: Sequence[TableTask]) -> float:
+def greedy_score(network: Network, tasks: Sequence[TableTask]) -> float:
     """The mean score on the tasks at their own rents."""
     envs = [TableEnv([task]) for task in tasks for _ in range(PLAYED)]
     worlds = [derive(place, "judged") % 2**31 for place in range(len(envs))]
@@ -215,15 +214,9 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=30, help="of 64 episodes (default %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
-    parser.add_argument("--first", type=Path, help="only train 'usual' once, and write its checkpoint here")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     tasks, judged = table_tasks(TRAINING), table_tasks(JUDGED)
-    if arguments.first:
-        learner = trained(USUAL, arguments.first_seed, arguments.rounds, tasks)
-        save_checkpoint(arguments.first, learner, {})
-        print(f"{arguments.first}: {greedy_score(learner.network, judged):.2f} points on {JUDGED}")  # type: ignore[arg-type]
-        return
     done = {row[:3] for row in recorded(arguments.results)}
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for name in arguments.variants:
@@ -231,7 +224,7 @@ def main() -> None:
                 continue
             started = time.process_time()
             learner = trained(VARIANTS[name], seed, arguments.rounds, tasks)
-            score = greedy_score(learner.network, judged)  # type: ignore[arg-type]
+            score = greedy_score(learner.network, judged)
             append(Row(name, seed, arguments.rounds, score, time.process_time() - started), arguments.results)
             print(f"{name} seed {seed}: {score:.2f}", flush=True)
     print(table([row for row in recorded(arguments.results) if row.rounds == arguments.rounds]))
