@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,10 +11,12 @@ from torch import Tensor
 from esper.contracts import ActionCodec, Choices, ObservationFields, Op
 from esper.controller.network import ControllerNetwork, NetworkConfig
 from esper.controller.policy import Arrays, Decision
+from esper.controller.pooled_network import PooledNetwork
 from esper.rl import (
     MOOD,
     BadCheckpoint,
     MemoryState,
+    Network,
     Observation,
     Typical,
     act,
@@ -22,6 +24,11 @@ from esper.rl import (
     require_same_schema,
     require_same_weights,
 )
+
+POOLED = "controller"
+"""What checkpoints call the network that saw offers too late; today's have another name."""
+SILENT: dict[str, Any] = {"network": None, "offer_bits": False}
+"""What a checkpoint means that does not say it: observations had no bits for blueprints once."""
 
 
 class Mind(NamedTuple):
@@ -49,7 +56,7 @@ class Learned:
 
     def __init__(
         self,
-        network: ControllerNetwork,
+        network: Network,
         greedy: bool = False,
         exploration: float = 0.0,
         moods: float = 0.0,
@@ -81,21 +88,25 @@ class Learned:
         return Decision(choices, acted), Mind(acted.state, course, state.codec, mood)
 
 
-def load_network(path: Path, shown: ObservationFields) -> ControllerNetwork:
+def load_network(path: Path, shown: ObservationFields) -> Network:
     """The network of a checkpoint: of the sizes that it was trained with, reading the features that it was trained on.
 
     `shown` are the features of the observations that it is to be given. Those that are newer than the checkpoint are
     not read.
     """
     checkpoint = load_checkpoint(path)
-    schema = checkpoint.schema
+    schema = SILENT | checkpoint.schema
     names = [each.name for each in dataclasses.fields(NetworkConfig)]
     saved = {name: size for name, size in schema.items() if name in names and type(size) is int}
     arrays = {name: schema.get(f"{name}_features") for name in dataclasses.asdict(shown)}
-    if len(saved) < len(names) or not all(map(_are_names, arrays.values())):
+    if len(saved) < len(names) or not all(map(_are_names, arrays.values())) or type(schema["offer_bits"]) is not bool:
         raise BadCheckpoint(f"{path} is a checkpoint, but not of a controller; give one that 'esper train' wrote")
     fields = ObservationFields(**{name: tuple(features) for name, features in arrays.items() if features})
-    network = ControllerNetwork(fields, NetworkConfig(**saved), shown)
+    network: Network = (
+        PooledNetwork(fields, NetworkConfig(**saved), shown, schema["offer_bits"])
+        if schema["network"] == POOLED
+        else ControllerNetwork(fields, NetworkConfig(**saved), shown)
+    )
     require_same_schema(schema, network.schema())
     require_same_weights(checkpoint.weights, network.state_dict())
     network.load_state_dict(checkpoint.weights)

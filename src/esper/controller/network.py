@@ -126,7 +126,7 @@ class ControllerNetwork(Network):
     ) -> None:
         super().__init__()
         self.fields, self.config = fields, config or NetworkConfig()
-        self._columns = _columns(fields, shown or fields)
+        self._columns = columns_of(fields, shown or fields)
         self._rent = places(fields.host, ["rent"])["rent"]
         self._slot = places(fields.slots, ["size", "contribution"])
         self._cost = places(fields.blueprints, ["cost"])["cost"]
@@ -154,7 +154,7 @@ class ControllerNetwork(Network):
         offers, fits = self._offers(observation)
         tokens, present = self._tokens(observation, offers, fits)
         host = self._read(observation, "host"), self._read(observation, "host_valid")
-        whole = _joined(*host, observation["mask_op"], *_pooled(tokens, present))
+        whole = joined(*host, observation["mask_op"], *_pooled(tokens, present))
         remembered, state = self.memory(torch.tanh(self.trunk(whole)), state, starts)
         by_offer = self._by_offer(offers, tokens, remembered)
         by_slot = self._by_slot(tokens, remembered, by_offer.masked_fill(~fits, NEVER))
@@ -165,7 +165,7 @@ class ControllerNetwork(Network):
         features, fits = self._read(observation, "blueprints"), observation["mask_slot_blueprint"].bool()
         price = self._rents(observation) * features[..., self._cost : self._cost + 1]
         bits = self._read(observation, "blueprints_valid")
-        return silu(self.offer_encoder(_joined(features, bits, fits.unsqueeze(-1), POINTS * price))), fits
+        return silu(self.offer_encoder(joined(features, bits, fits.unsqueeze(-1), POINTS * price))), fits
 
     def _tokens(self, observation: Observation, offers: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
         """What is known of each slot (..., slots, width), and which of them are there."""
@@ -173,7 +173,7 @@ class ControllerNetwork(Network):
         size, contribution = (features[..., at : at + 1] for at in self._slot.values())
         price = self._rents(observation).squeeze(-2) * size
         legal = observation["mask_op_slot"].transpose(-1, -2)
-        known = _joined(features, bits, legal, POINTS * price, POINTS * contribution, *_pooled(offers, fits))
+        known = joined(features, bits, legal, POINTS * price, POINTS * contribution, *_pooled(offers, fits))
         # Padding has no measured feature, and every real slot has.
         present = bits.any(dim=-1)
         return self.attention(silu(self.slot_encoder(known)), present), present
@@ -206,13 +206,13 @@ class ControllerNetwork(Network):
             return scores.unsqueeze(-2), observation["mask_op"].bool().unsqueeze(-2)
         op, used = choices[..., 0], self.uses[choices[..., 0]]
         if level == 1:
-            return _row(by_slot, op).unsqueeze(-2), pin(_row(legal, op).unsqueeze(-2), used[..., 1:2])
+            return row_of(by_slot, op).unsqueeze(-2), pin(row_of(legal, op).unsqueeze(-2), used[..., 1:2])
         slot = choices[..., 1]
-        context = torch.tanh(self.context(torch.cat([remembered, _row(tokens, slot)], dim=-1)) + self.context_op(op))
-        offers, fits = _row(by_offer, slot), _row(observation["mask_slot_blueprint"], slot)
+        context = torch.tanh(self.context(torch.cat([remembered, row_of(tokens, slot)], dim=-1)) + self.context_op(op))
+        offers, fits = row_of(by_offer, slot), row_of(observation["mask_slot_blueprint"], slot)
         scores_of = [offers if head is Head.BLUEPRINT else self.plain_heads[head.value](context) for head in LATER]
         masks = [fits if head is Head.BLUEPRINT else observation[f"mask_{head}"] for head in LATER]
-        return _stacked(scores_of), pin(_stacked(masks).bool(), used[..., 2:])
+        return stacked(scores_of), pin(stacked(masks).bool(), used[..., 2:])
 
     def _read(self, observation: Observation, array: str) -> Tensor:
         """The array, with the columns of the features that are read."""
@@ -246,14 +246,14 @@ def _plain_head(inputs: int, head: Head) -> nn.Linear:
     return layer
 
 
-def _columns(fields: ObservationFields, shown: ObservationFields) -> dict[str, list[int]]:
+def columns_of(fields: ObservationFields, shown: ObservationFields) -> dict[str, list[int]]:
     """Where the features are in each array, for arrays that show others too, or in another order."""
     there = asdict(shown)
     found = {array: list(places(there[array], names).values()) for array, names in asdict(fields).items()}
     return {array: columns for array, columns in found.items() if columns != list(range(len(there[array])))}
 
 
-def _joined(*parts: Tensor) -> Tensor:
+def joined(*parts: Tensor) -> Tensor:
     """Features and bits of one thing, side by side."""
     return torch.cat([part.float() for part in parts], dim=-1)
 
@@ -266,14 +266,14 @@ def _pooled(things: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
     return mean, torch.where(there.any(dim=-2), most, 0.0)
 
 
-def _row(table: Tensor, index: Tensor) -> Tensor:
+def row_of(table: Tensor, index: Tensor) -> Tensor:
     """`table[..., index, :]` for each leading position; tables have any number of axes behind."""
     behind = table.shape[index.dim() + 1 :]
     spread = index.reshape(*index.shape, *(1,) * (len(behind) + 1)).expand(*index.shape, 1, *behind)
     return table.gather(index.dim(), spread).squeeze(index.dim())
 
 
-def _stacked(parts: list[Tensor]) -> Tensor:
+def stacked(parts: list[Tensor]) -> Tensor:
     """(..., heads, choices), with room for the head of most choices; what is beyond a head's own is 0."""
     room = max(part.shape[-1] for part in parts)
     return torch.stack([pad(part, (0, room - part.shape[-1])) for part in parts], dim=-2)
