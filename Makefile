@@ -72,8 +72,10 @@ exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data ## those on Fashion-MNIST and
 	$(BIN)/esper exam --task exams/cifar10-small.toml --out out/exam/cifar10-small --data-dir "$(DATA)" \
 	  --policy none heuristic $(TAMIYO)
 
-train-tamiyo: $(VENV)/.has-demo ## train tamiyo-small again: about half an hour
-	$(BIN)/esper train --config exams/tamiyo-small.toml --out out/tamiyo-small
+SEED ?= 0
+train-tamiyo: $(VENV)/.has-demo ## train tamiyo again, with SEED=0: first weights from tables, then live
+	$(BIN)/python benchmarks/first_weights.py out/first-$(SEED).pt --seed $(SEED)
+	$(BIN)/esper train --config exams/tamiyo.toml --init out/first-$(SEED).pt --seed $(SEED) --out out/tamiyo-$(SEED)
 
 clean: ## remove everything that targets made
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
