@@ -25,8 +25,6 @@ from esper.rl import (
     require_same_weights,
 )
 
-POOLED = "controller"
-"""What checkpoints call the network that saw offers too late; today's have another name."""
 SILENT: dict[str, Any] = {"network": None, "offer_bits": False}
 """What a checkpoint means that does not say it: observations had no bits for blueprints once."""
 
@@ -104,7 +102,7 @@ def load_network(path: Path, shown: ObservationFields) -> Network:
     fields = ObservationFields(**{name: tuple(features) for name, features in arrays.items() if features})
     network: Network = (
         PooledNetwork(fields, NetworkConfig(**saved), shown, schema["offer_bits"])
-        if schema["network"] == POOLED
+        if schema["network"] == PooledNetwork.kind
         else ControllerNetwork(fields, NetworkConfig(**saved), shown)
     )
     require_same_schema(schema, network.schema())

@@ -110,13 +110,46 @@ class Scores(nn.Module):
         return scores
 
 
-class ControllerNetwork(Network):
-    """Reads the environment's observation by array name; rows of hosts with fewer slots are padded with zeros.
+class GrowthNetwork(Network):
+    """Over the heads of growth. Reads the environment's observation by array name; rows of hosts with fewer slots are
+    padded with zeros.
 
     `fields` are the features that it reads, found by name among those that observations show: `shown`, or just these.
     """
 
+    kind: str
+    """What checkpoints call it."""
     uses: Tensor
+
+    def __init__(
+        self, fields: ObservationFields, config: NetworkConfig | None, shown: ObservationFields | None
+    ) -> None:
+        super().__init__()
+        self.fields, self.config = fields, config or NetworkConfig()
+        self._columns = _columns(fields, shown or fields)
+        self.heads = tuple(head.value for head in HEADS)
+        self.levels = (slice(0, 1), slice(1, 2), slice(2, len(HEADS)))
+        self.register_buffer("uses", USES.clone(), persistent=False)
+
+    def read(self, observation: Observation, array: str) -> Tensor:
+        """The array, with the columns of the features that are read."""
+        columns = self._columns.get(array.removesuffix("_valid"))
+        return observation[array] if columns is None else observation[array][..., columns]
+
+    def schema(self) -> dict[str, object]:
+        return {
+            "network": self.kind,
+            "heads": {head.value: len(CHOICES[head]) for head in HEADS if head in CHOICES},
+            "uses": USES.tolist(),
+            **{f"{name}_features": list(names) for name, names in asdict(self.fields).items()},
+            **asdict(self.config),
+        }
+
+
+class ControllerNetwork(GrowthNetwork):
+    """Sees what could be planted before it chooses."""
+
+    kind = "controller of offers"
 
     def __init__(
         self,
@@ -124,14 +157,10 @@ class ControllerNetwork(Network):
         config: NetworkConfig | None = None,
         shown: ObservationFields | None = None,
     ) -> None:
-        super().__init__()
-        self.fields, self.config = fields, config or NetworkConfig()
-        self._columns = columns_of(fields, shown or fields)
+        super().__init__(fields, config, shown)
         self._rent = places(fields.host, ["rent"])["rent"]
         self._slot = places(fields.slots, ["size", "contribution"])
         self._cost = places(fields.blueprints, ["cost"])["cost"]
-        self.heads = tuple(head.value for head in HEADS)
-        self.levels = (slice(0, 1), slice(1, 2), slice(2, len(HEADS)))
         width, trunk, memory = self.config.slot, self.config.trunk, self.config.memory
         gain = 2**0.5
         self.offer_encoder = orthogonal(nn.Linear(2 * len(fields.blueprints) + 2, width), gain)
@@ -148,12 +177,11 @@ class ControllerNetwork(Network):
         self.context = orthogonal(nn.Linear(memory + width, trunk), gain)
         self.plain_heads = nn.ModuleDict({head.value: _plain_head(trunk, head) for head in USUAL})
         nn.init.normal_(self.context_op.weight, std=0.1)
-        self.register_buffer("uses", USES.clone(), persistent=False)
 
     def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
         offers, fits = self._offers(observation)
         tokens, present = self._tokens(observation, offers, fits)
-        host = self._read(observation, "host"), self._read(observation, "host_valid")
+        host = self.read(observation, "host"), self.read(observation, "host_valid")
         whole = joined(*host, observation["mask_op"], *_pooled(tokens, present))
         remembered, state = self.memory(torch.tanh(self.trunk(whole)), state, starts)
         by_offer = self._by_offer(offers, tokens, remembered)
@@ -162,14 +190,14 @@ class ControllerNetwork(Network):
 
     def _offers(self, observation: Observation) -> tuple[Tensor, Tensor]:
         """What is known of each offer (..., slots, blueprints, width), and which of them fit."""
-        features, fits = self._read(observation, "blueprints"), observation["mask_slot_blueprint"].bool()
+        features, fits = self.read(observation, "blueprints"), observation["mask_slot_blueprint"].bool()
         price = self._rents(observation) * features[..., self._cost : self._cost + 1]
-        bits = self._read(observation, "blueprints_valid")
+        bits = self.read(observation, "blueprints_valid")
         return silu(self.offer_encoder(joined(features, bits, fits.unsqueeze(-1), POINTS * price))), fits
 
     def _tokens(self, observation: Observation, offers: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
         """What is known of each slot (..., slots, width), and which of them are there."""
-        features, bits = self._read(observation, "slots"), self._read(observation, "slots_valid")
+        features, bits = self.read(observation, "slots"), self.read(observation, "slots_valid")
         size, contribution = (features[..., at : at + 1] for at in self._slot.values())
         price = self._rents(observation).squeeze(-2) * size
         legal = observation["mask_op_slot"].transpose(-1, -2)
@@ -180,7 +208,7 @@ class ControllerNetwork(Network):
 
     def _rents(self, observation: Observation) -> Tensor:
         """The quality that a factor e of size must bring, (..., 1, 1, 1); 0 if nobody says."""
-        host, valid = self._read(observation, "host"), self._read(observation, "host_valid")
+        host, valid = self.read(observation, "host"), self.read(observation, "host_valid")
         rent = torch.where(valid[..., self._rent].bool(), 10.0 ** host[..., self._rent], 0.0)
         return rent[..., None, None, None]
 
@@ -214,11 +242,6 @@ class ControllerNetwork(Network):
         masks = [fits if head is Head.BLUEPRINT else observation[f"mask_{head}"] for head in LATER]
         return stacked(scores_of), pin(stacked(masks).bool(), used[..., 2:])
 
-    def _read(self, observation: Observation, array: str) -> Tensor:
-        """The array, with the columns of the features that are read."""
-        columns = self._columns.get(array.removesuffix("_valid"))
-        return observation[array] if columns is None else observation[array][..., columns]
-
     def head_gradients(self) -> list[list[Tensor | None]]:
         """Slots to grow in are chosen by their offers, so that these belong to two heads."""
         own: dict[Head, list[nn.Module]] = {
@@ -229,15 +252,6 @@ class ControllerNetwork(Network):
         modules = (own.get(head) or [self.plain_heads[head.value]] for head in HEADS)
         return [[parameter.grad for module in group for parameter in module.parameters()] for group in modules]
 
-    def schema(self) -> dict[str, object]:
-        return {
-            "network": "controller of offers",
-            "heads": {head.value: len(CHOICES[head]) for head in HEADS if head in CHOICES},
-            "uses": USES.tolist(),
-            **{f"{name}_features": list(names) for name, names in asdict(self.fields).items()},
-            **asdict(self.config),
-        }
-
 
 def _plain_head(inputs: int, head: Head) -> nn.Linear:
     """At birth it chooses what is usual, mostly."""
@@ -246,7 +260,7 @@ def _plain_head(inputs: int, head: Head) -> nn.Linear:
     return layer
 
 
-def columns_of(fields: ObservationFields, shown: ObservationFields) -> dict[str, list[int]]:
+def _columns(fields: ObservationFields, shown: ObservationFields) -> dict[str, list[int]]:
     """Where the features are in each array, for arrays that show others too, or in another order."""
     there = asdict(shown)
     found = {array: list(places(there[array], names).values()) for array, names in asdict(fields).items()}

@@ -3,14 +3,12 @@
 Slots are pooled, and slots and blueprints pointed at. Nothing is trained with it any more.
 """
 
-from dataclasses import asdict
-
 import torch
 from torch import Tensor, nn
 
 from esper.contracts import CHOICES, Head, ObservationFields, Op
-from esper.controller.network import HEADS, LATER, USES, NetworkConfig, columns_of, joined, row_of, stacked
-from esper.rl import Critic, Encoded, LSTMMemory, MemoryState, Network, Observation, orthogonal, pin
+from esper.controller.network import HEADS, LATER, GrowthNetwork, NetworkConfig, joined, row_of, stacked
+from esper.rl import Critic, Encoded, LSTMMemory, MemoryState, Observation, orthogonal, pin
 
 PLAIN_HEADS = tuple(head for head in LATER if head is not Head.BLUEPRINT)
 
@@ -30,27 +28,16 @@ class Pointer(nn.Module):
         return self.scale * scores.squeeze(-1)
 
 
-class PooledNetwork(Network):
-    """Reads the environment's observation by array name; rows of hosts with fewer slots are padded with zeros.
+class PooledNetwork(GrowthNetwork):
+    """With `offer_bits` it reads the bits of blueprints too."""
 
-    `fields` are the features that it reads, found by name among those that observations show: `shown`, or just these.
-    With `offer_bits` it reads the bits of blueprints too.
-    """
-
-    uses: Tensor
+    kind = "controller"
 
     def __init__(
-        self,
-        fields: ObservationFields,
-        config: NetworkConfig | None = None,
-        shown: ObservationFields | None = None,
-        offer_bits: bool = True,
+        self, fields: ObservationFields, config: NetworkConfig, shown: ObservationFields, offer_bits: bool
     ) -> None:
-        super().__init__()
-        self.fields, self.config, self.offer_bits = fields, config or NetworkConfig(), offer_bits
-        self._columns = columns_of(fields, shown or fields)
-        self.heads = tuple(head.value for head in HEADS)
-        self.levels = (slice(0, 1), slice(1, 2), slice(2, len(HEADS)))
+        super().__init__(fields, config, shown)
+        self.offer_bits = offer_bits
         width, trunk, memory = self.config.slot, self.config.trunk, self.config.memory
         gain = 2**0.5
         self.slot_encoder = orthogonal(nn.Linear(2 * len(fields.slots) + len(Op), width), gain)
@@ -67,17 +54,16 @@ class PooledNetwork(Network):
         self.plain_heads = nn.ModuleDict(
             {head.value: orthogonal(nn.Linear(trunk, len(CHOICES[head])), 0.01) for head in PLAIN_HEADS}
         )
-        self.register_buffer("uses", USES.clone(), persistent=False)
 
     def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
         by_slot = observation["mask_op_slot"].transpose(-1, -2)
-        features, bits = self._read(observation, "slots"), self._read(observation, "slots_valid")
+        features, bits = self.read(observation, "slots"), self.read(observation, "slots_valid")
         slots = torch.tanh(self.slot_encoder(joined(features, bits, by_slot)))
         # Padding has no measured feature, and every real slot has.
         present = bits.any(dim=-1, keepdim=True)
         mean = (slots * present).sum(dim=-2) / present.sum(dim=-2).clamp(min=1)
         best = slots.masked_fill(~present, -1.0).amax(dim=-2)
-        host = self._read(observation, "host"), self._read(observation, "host_valid")
+        host = self.read(observation, "host"), self.read(observation, "host_valid")
         whole = joined(*host, observation["mask_op"], mean, best)
         remembered, state = self.memory(torch.tanh(self.trunk(whole)), state, starts)
         return Encoded((remembered, slots), self.critic(remembered), state)
@@ -96,7 +82,7 @@ class PooledNetwork(Network):
         context = torch.tanh(self.context(torch.cat([remembered, row_of(slots, slot)], dim=-1)) + self.context_op(op))
         arrays = ("blueprints", "blueprints_valid")[: 1 + self.offer_bits]
         offers = torch.tanh(
-            self.offer_encoder(joined(*(row_of(self._read(observation, name), slot) for name in arrays)))
+            self.offer_encoder(joined(*(row_of(self.read(observation, name), slot) for name in arrays)))
         )
         scores = [
             self.blueprint_head(offers, context) if head is Head.BLUEPRINT else self.plain_heads[head.value](context)
@@ -108,11 +94,6 @@ class PooledNetwork(Network):
         ]
         return stacked(scores), pin(stacked(masks).bool(), used[..., 2:])
 
-    def _read(self, observation: Observation, array: str) -> Tensor:
-        """The array, with the columns of the features that are read."""
-        columns = self._columns.get(array.removesuffix("_valid"))
-        return observation[array] if columns is None else observation[array][..., columns]
-
     def head_gradients(self) -> list[list[Tensor | None]]:
         own: dict[Head, list[nn.Module]] = {
             Head.OP: [self.op_head],
@@ -123,11 +104,4 @@ class PooledNetwork(Network):
         return [[parameter.grad for module in group for parameter in module.parameters()] for group in modules]
 
     def schema(self) -> dict[str, object]:
-        return {
-            "network": "controller",
-            "heads": {head.value: len(CHOICES[head]) for head in HEADS if head in CHOICES},
-            "uses": USES.tolist(),
-            **{f"{name}_features": list(names) for name, names in asdict(self.fields).items()},
-            "offer_bits": self.offer_bits,
-            **asdict(self.config),
-        }
+        return super().schema() | {"offer_bits": self.offer_bits}
