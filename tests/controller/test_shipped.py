@@ -12,7 +12,7 @@ from esper.controller import ControllerNetwork, MissingFeature, load_network, sh
 from esper.controller.learned import tensors
 from esper.controller.shipped import SHIPPED, DamagedController, shipped_file
 from esper.environment import FIELDS
-from esper.rl import BadCheckpoint, log_probabilities
+from esper.rl import BadCheckpoint, Learner, PPOConfig, log_probabilities, save_checkpoint
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_controller_that_reads_what_is_not_shown_is_refused():
 
 @pytest.mark.parametrize(
     ("entry", "value"),
-    [("host_features", "all"), ("host_features", []), ("slots_features", [1, 2]), ("offer_bits", 1), ("slot", True)],
+    [("host_features", "all"), ("host_features", []), ("slots_features", [1, 2]), ("slot", True)],
 )
 def test_a_checkpoint_with_a_damaged_schema_is_refused(entry, value, tmp_path):
     content = torch.load(shipped_file("tamiyo-small"), weights_only=True)
@@ -119,3 +119,20 @@ def test_a_checkpoint_with_a_damaged_schema_is_refused(entry, value, tmp_path):
     torch.save(content, tmp_path / "damaged.pt")
     with pytest.raises(BadCheckpoint, match="but not of a controller; give one that 'esper train' wrote"):
         load_network(tmp_path / "damaged.pt", FIELDS)
+
+
+def test_bits_that_are_neither_read_nor_not_read_are_refused(tmp_path):
+    content = torch.load(shipped_file("tamiyo-small"), weights_only=True)
+    content["schema"]["offer_bits"] = "some"
+    torch.save(content, tmp_path / "damaged.pt")
+    with pytest.raises(BadCheckpoint, match="made by another kind of network"):
+        load_network(tmp_path / "damaged.pt", FIELDS)
+
+
+def test_a_controller_of_today_is_loaded_as_it_was_saved(tmp_path):
+    network = ControllerNetwork(FIELDS)
+    save_checkpoint(tmp_path / "new.pt", Learner(network, PPOConfig()), {})
+    again = load_network(tmp_path / "new.pt", FIELDS)
+    assert isinstance(again, ControllerNetwork)
+    arrays = shown_now(old_observation(FIELDS), FIELDS)
+    assert all(map(torch.equal, judged(network, arrays), judged(again, arrays)))

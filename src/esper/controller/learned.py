@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,9 +24,6 @@ from esper.rl import (
     require_same_schema,
     require_same_weights,
 )
-
-SILENT: dict[str, Any] = {"network": None, "offer_bits": False}
-"""What a checkpoint means that does not say it: observations had no bits for blueprints once."""
 
 
 class Mind(NamedTuple):
@@ -93,16 +90,19 @@ def load_network(path: Path, shown: ObservationFields) -> Network:
     not read.
     """
     checkpoint = load_checkpoint(path)
-    schema = SILENT | checkpoint.schema
+    schema = dict(checkpoint.schema)
+    pooled = schema.get("network") == PooledNetwork.kind
+    if pooled:
+        schema.setdefault("offer_bits", False)  # observations had no bits for blueprints once
     names = [each.name for each in dataclasses.fields(NetworkConfig)]
     saved = {name: size for name, size in schema.items() if name in names and type(size) is int}
     arrays = {name: schema.get(f"{name}_features") for name in dataclasses.asdict(shown)}
-    if len(saved) < len(names) or not all(map(_are_names, arrays.values())) or type(schema["offer_bits"]) is not bool:
+    if len(saved) < len(names) or not all(map(_are_names, arrays.values())):
         raise BadCheckpoint(f"{path} is a checkpoint, but not of a controller; give one that 'esper train' wrote")
     fields = ObservationFields(**{name: tuple(features) for name, features in arrays.items() if features})
     network: Network = (
-        PooledNetwork(fields, NetworkConfig(**saved), shown, schema["offer_bits"])
-        if schema["network"] == PooledNetwork.kind
+        PooledNetwork(fields, NetworkConfig(**saved), shown, schema["offer_bits"] is True)
+        if pooled
         else ControllerNetwork(fields, NetworkConfig(**saved), shown)
     )
     require_same_schema(schema, network.schema())
