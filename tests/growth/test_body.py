@@ -21,6 +21,7 @@ from esper.contracts import (
     AlphaMode,
     AlphaRetargeted,
     AlphaSpeed,
+    AlphaTarget,
     Event,
     Head,
     Op,
@@ -499,3 +500,21 @@ def test_a_body_of_one_slot_on_a_dense_host_runs_a_whole_life_twice():
         body.tick()
     grow(case, body, optimizer, "layer0", Stage.FOSSILIZED)
     assert isinstance(body.host, DenseHost)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_seed_that_gets_a_gate_goes_on_under_momentum(fused):
+    """Fused SGD wants momentum of all parameters of a group or of none."""
+    case = CASES[1]
+    body = case.body()
+    optimizer = torch.optim.SGD(body.parameters(), lr=0.01, momentum=0.9, fused=fused)
+    body.optimise_with(optimizer)
+    slot = case.at[0]
+    grow(case, body, optimizer, slot, Stage.HOLDING)
+    do(body, Op.SET_ALPHA_TARGET, slot, style=Style.GATED, alpha_target=AlphaTarget.HALF)
+    while body.slot(slot).alpha != 0.5:
+        train_epoch(case, body, optimizer)
+    gate = body.slot(slot).seed.gate
+    before = [weights.clone() for weights in gate.parameters()]
+    train_epoch(case, body, optimizer)
+    assert not all(torch.equal(old, new) for old, new in zip(before, gate.parameters(), strict=True))

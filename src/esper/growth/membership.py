@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from esper.contracts import EsperError
@@ -47,3 +49,11 @@ class Membership:
             for parameter in set(before) - set(now) - living:
                 self.optimizer.state.pop(parameter, None)
             group["params"][:] = now
+            self._begin_momentum(now)
+
+    def _begin_momentum(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Fused SGD refuses a group of which only some have momentum, as when a seed gets a gate: zeros begin alike."""
+        state = self.optimizer.state
+        moving = [parameter for parameter in parameters if state.get(parameter, {}).get("momentum_buffer") is not None]
+        for parameter in set(parameters).difference(moving) if moving else ():
+            state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
