@@ -53,7 +53,7 @@ class Blind(ControllerNetwork):
         return super()._tokens(observation, torch.zeros_like(offers), fits)
 
     def _by_slot(self, tokens: Tensor, remembered: Tensor, by_offer: Tensor) -> Tensor:
-        scores: Tensor = self.op_scores(tokens, remembered.unsqueeze(-2)) + self.prior
+        scores: Tensor = self.op_scores(tokens, remembered.unsqueeze(-2))
         return scores.transpose(-1, -2)
 
 

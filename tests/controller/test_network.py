@@ -199,7 +199,7 @@ def value(net, arrays):
 
 def test_growing_is_as_likely_as_all_offers_together():
     """An op sums up its slots, and a slot its offers: one more offer of the same kind makes growing more likely."""
-    net, arrays = network(), observation(2, 2, op_slot=np.ones((len(Op), 2), np.int8))
+    net, arrays = ControllerNetwork(FIELDS, SMALL), observation(2, 2, op_slot=np.ones((len(Op), 2), np.int8))
     arrays["mask_slot_blueprint"][:] = 1
     op, slot, rest = distributions(net, arrays, [int(Op.GERMINATE), 0, 0, 0, 0, 0, 0, 0])
     seen = {name: one.unsqueeze(1) for name, one in tensors(arrays).items()}

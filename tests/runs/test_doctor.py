@@ -88,7 +88,7 @@ def test_a_huge_learning_rate_is_told_by_the_policy_that_moves_too_far(tmp_path)
 def test_gradients_that_grow_are_told_as_drift_although_they_are_clipped(tmp_path):
     """R4-H1."""
     directory, run = prepared(tmp_path, rounds=5, anomalies=AnomalyConfig(gradient_warmup=2))
-    weight = run.learner.network.op_head.weight
+    weight = run.learner.network.wait_score.weight
     weight.register_hook(lambda gradient: gradient * 10 ** (4 * (run.counters.round >= 3)))
     assert run.start() is RunState.FINISHED
     (drift,) = [each for each in anomalies(directory) if each.event.kind == "gradient_drift"]
@@ -108,7 +108,7 @@ def test_a_policy_that_always_wants_the_same_is_told_by_the_head_that_collapsed(
     still = {"entropy_weight": 0.0, "final_entropy_weight": 0.0, "exploration": 0.0}
     directory, run = prepared(tmp_path, still, rounds=12)
     with torch.no_grad():
-        run.learner.network.op_head.bias[0] += 50.0
+        run.learner.network.wait_score.bias[0] += 50.0
     run.start()
     assert "entropy_collapse" in kinds(directory)
     assert "the head 'op' has 0.0" in said_by_doctor(directory)
@@ -150,7 +150,7 @@ def test_a_critic_with_a_weight_that_is_not_a_number_is_told_before_the_run_fail
 def test_a_head_with_a_weight_that_is_not_a_number_fails_with_the_doctors_word(tmp_path):
     directory, run = prepared(tmp_path)
     with torch.no_grad():
-        run.learner.network.op_head.weight[0, 0] = float("nan")
+        run.learner.network.wait_score.weight[0, 0] = float("nan")
     with pytest.raises(RuntimeError, match="nan"):
         run.start()
     assert "a weight or a value of the controller is not a finite number" in said_by_doctor(directory)
@@ -158,7 +158,7 @@ def test_a_head_with_a_weight_that_is_not_a_number_fails_with_the_doctors_word(t
 
 def test_gradients_that_are_not_finite_are_told_from_the_first_one_on(tmp_path):
     directory, run = prepared(tmp_path, rounds=9)
-    run.learner.network.op_head.weight.register_hook(lambda gradient: gradient * float("nan"))
+    run.learner.network.wait_score.weight.register_hook(lambda gradient: gradient * float("nan"))
     assert run.start() is RunState.HALTED
     (raised,) = anomalies(directory)
     assert (raised.round, raised.event.kind) == (0, "non_finite")
@@ -283,7 +283,7 @@ def test_an_anomaly_is_followed_by_details_and_then_it_is_as_before(tmp_path):
     """A run that is resumed meanwhile goes on with them."""
     brief = TelemetryConfig(escalate_rounds=2)
     directory, run = prepared(tmp_path, rounds=6, anomalies=AnomalyConfig(gradient_warmup=2), telemetry=brief)
-    weight = run.learner.network.op_head.weight
+    weight = run.learner.network.wait_score.weight
     weight.register_hook(lambda gradient: gradient * 10 ** (4 * (run.counters.round == 2)))
     run.start()
     assert [each.round for each in anomalies(directory)] == [2]
@@ -312,10 +312,10 @@ def test_what_moved_most_is_kept_where_ratios_raise_an_anomaly(tmp_path):
 
 def test_numbers_that_are_not_finite_are_told_with_the_part_they_are_in(tmp_path):
     directory, run = prepared(tmp_path, rounds=2, telemetry=TelemetryConfig(level=Level.DETAILED))
-    run.learner.network.op_head.weight.register_hook(lambda gradient: gradient * float("nan"))
+    run.learner.network.wait_score.weight.register_hook(lambda gradient: gradient * float("nan"))
     run.start()
     assert "not finite are " in said_by_doctor(directory)
-    assert "gradients of op_head" in said_by_doctor(directory)
+    assert "gradients of wait_score" in said_by_doctor(directory)
 
 
 TOUCHY = AnomalyConfig(

@@ -279,7 +279,7 @@ def test_three_updates_without_finite_gradients_halt_the_run_and_keep_the_last_g
     config = small_config(tmp_path, rounds=9)
     directory = RunDirectory.create(tmp_path / "run", config)
     run = Run(directory, config, silent())
-    run.learner.network.op_head.weight.register_hook(lambda gradient: gradient * float("nan"))
+    run.learner.network.wait_score.weight.register_hook(lambda gradient: gradient * float("nan"))
     assert run.start() is RunState.HALTED
     assert directory.state() is RunState.HALTED
     assert "not finite" in directory.status().reason

@@ -20,10 +20,10 @@ from esper.runs import (
     RunDirectory,
     RunState,
     TrainConfig,
+    check_first_weights,
     comparison_table,
     draw_run,
     find_preset,
-    first_learner,
     load_config,
 )
 from esper.telemetry import AnomalyConfig, Level, TelemetryConfig
@@ -75,7 +75,7 @@ def train(argv: list[str]) -> int:
     given = _arguments(argv)
     settings = given.settings
     settings.check()
-    first_learner(settings)  # so that a checkpoint that does not fit is refused before anything is written
+    check_first_weights(settings)
     name = f"{stem_of(settings.task[0])}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = RunDirectory.create(given.out or Path("runs") / name, settings)
     return _finish(directory, settings, given.quiet, goes_on=False)

@@ -172,7 +172,8 @@ class ControllerNetwork(GrowthNetwork):
         self.offer_scores = Scores(2 * width, memory, width)
         self.op_scores = Scores(width, memory, width, len(Op))
         self.wait_score = orthogonal(nn.Linear(memory, 1), 0.01)
-        self.prior = nn.Parameter(torch.tensor([PRIOR.get(op, 0.0) for op in Op]))
+        self.offer_scores.score.bias.data.fill_(PRIOR[Op.GERMINATE])
+        self.op_scores.score.bias.data.copy_(torch.tensor([PRIOR.get(op, 0.0) for op in Op]))
         self.context_op = nn.Embedding(len(Op), trunk)
         self.context = orthogonal(nn.Linear(memory + width, trunk), gain)
         self.plain_heads = nn.ModuleDict({head.value: _plain_head(trunk, head) for head in USUAL})
@@ -215,13 +216,12 @@ class ControllerNetwork(GrowthNetwork):
     def _by_offer(self, offers: Tensor, tokens: Tensor, remembered: Tensor) -> Tensor:
         """The score of each offer, (..., slots, blueprints)."""
         places_of = tokens.unsqueeze(-2).expand_as(offers)
-        scores = self.offer_scores(torch.cat([offers, places_of], dim=-1), remembered[..., None, None, :])
-        by_offer: Tensor = scores.squeeze(-1) + self.prior[Op.GERMINATE]
-        return by_offer
+        scores: Tensor = self.offer_scores(torch.cat([offers, places_of], dim=-1), remembered[..., None, None, :])
+        return scores.squeeze(-1)
 
     def _by_slot(self, tokens: Tensor, remembered: Tensor, by_offer: Tensor) -> Tensor:
         """The score of each op in each slot, (..., ops, slots); growing there is worth what all its offers are."""
-        scores = self.op_scores(tokens, remembered.unsqueeze(-2)) + self.prior
+        scores = self.op_scores(tokens, remembered.unsqueeze(-2))
         germinate = torch.arange(len(Op), device=scores.device) == Op.GERMINATE
         return torch.where(germinate, by_offer.logsumexp(dim=-1, keepdim=True), scores).transpose(-1, -2)
 

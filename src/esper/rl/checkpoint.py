@@ -4,6 +4,7 @@ A file is a dictionary of tensors, numbers and strings, read with `weights_only=
 from a file is checked completely before anything is changed.
 """
 
+import io
 import math
 import os
 import zipfile
@@ -238,10 +239,12 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     """Beside the target first, flushed to disk, then in its place."""
     for name, value in content.items():
         _require_plain(value, name)
+    packed = io.BytesIO()  # torch hides what the system says of a disk that is full
+    torch.save(dict(content), packed)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
-            torch.save(dict(content), file)
+            file.write(packed.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

@@ -17,5 +17,5 @@ from esper.runs.narrator import narrate_episode
 from esper.runs.player import Game, Job, Played, Player, Purpose
 from esper.runs.policies import UnknownPolicy, find_policy
 from esper.runs.progress import Panel, Quiet, RoundLines, comparison_table
-from esper.runs.run import Run, first_learner
+from esper.runs.run import Run, check_first_weights
 from esper.runs.run_picture import draw_run

@@ -131,7 +131,7 @@ class Run:
                 self._restore()
             else:
                 self.recorder.note(self._introduction(backend))
-                self.learner = first_learner(config)
+                give_first_weights(self.learner, config)
                 self._save()
             self.progress.begin(config, backend.workers, self.counters.round)
             while self.counters.round < config.rounds:
@@ -324,12 +324,15 @@ def compared(rows: Sequence[Sequences], repeats: int) -> Sequence[Sequences]:
     ]
 
 
-def first_learner(config: TrainConfig) -> Learner:
-    """What a run begins with: newborn, or with the weights of a checkpoint."""
-    learner = new_learner(config)
+def check_first_weights(config: TrainConfig) -> None:
+    """Refuse a checkpoint to begin with that does not fit."""
+    give_first_weights(new_learner(config), config)
+
+
+def give_first_weights(learner: Learner, config: TrainConfig) -> None:
+    """Those of the checkpoint to begin with, if there is one."""
     if config.init:
         restore_weights(load_checkpoint(Path(config.init)), learner)
-    return learner
 
 
 def new_learner(config: TrainConfig) -> Learner:
