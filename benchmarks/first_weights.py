@@ -1,78 +1,120 @@
-"""First weights for a controller, from tables: how the ranker conducts itself, and what the survey says of choices.
+"""First weights for a controller: it learns to conduct itself as the ranker does, and how sure the ranker is.
 
     python benchmarks/first_weights.py out/first.pt     # minutes of a core; then 'esper train --init out/first.pt'
 
-The ranker plays the world of tables, at rents drawn anew. In `IMITATING` steps the controller learns the likelihood of
-all that it did. Then, for `CHOOSING` more, its choice after the first epoch is no longer the ranker's: what it would
-plant is made to gain most by the tables, where the gain of every single seed is known, so that the expected score of a
-drawn choice, and its gradient, are exact. In all other epochs it goes on imitating. There is noise on every number that
-is seen. Learning the choice from the start fails: before seeds are planted at all, there is nothing to choose.
+The ranker plays the world of tables on all surveyed tasks, at rents drawn anew. The controller learns the likelihood of
+all that it did, but for the one step in which it decides what to plant: there it learns what the ranker expects of
+every seed. Nothing is as likely as the best seed is likely to cost more than it gains, and seeds are the likelier the more
+they are expected to gain, so that greedy play decides as the ranker does and drawn play explores where it is unsure.
+
+In half of the episodes the controller comes an epoch late, as it does in loops of other people. There is noise on every
+number that is seen.
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from proving_ground import JUDGED, RENTS, TRAINING, USUAL, Lockstep, greedy_score
-from table_tasks import TableTask, moved, table_tasks
+from proving_ground import JUDGED, RENTS, USUAL, Lockstep, greedy_score
+from table_tasks import TableTask, table_tasks
 from table_world import TableEnv
 from torch import Tensor
 
-from esper.contracts import Choices, Head
-from esper.controller import ControllerNetwork
+from esper.contracts import WAIT, Choices, Head
+from esper.controller import ControllerNetwork, Ranker
 from esper.controller.network import NEVER
 from esper.environment import FIELDS, derive
 from esper.rl import Buffer, Learner, Network, Sequences, join, replay, save_checkpoint
 from esper.runs.policies import find_policy
 
-EPISODES, TOGETHER = 1600, 200
+SURVEYS = [Path(f"surveys/{name}.parquet") for name in ("small", "small-sampled", "wide-sampled")]
+EPISODES, TOGETHER = 4000, 200
 """Of the ranker, and how many of them are played at the same time."""
-IMITATING, CHOOSING = 400, 500
-"""Steps of AdamW in both stages, in each of which the learning rate falls to 0."""
-LOOK = 1
-"""The epoch after which the ranker plants."""
-CHOSEN = slice(0, 3)
-"""Op, slot and blueprint."""
-BATCH, LEARNING_RATE, WEIGHT_DECAY, NOISE = 48, 1e-3, 0.01, 0.1
-STAKES = 15.0
-"""Weight of the expected score, a fraction of quality, beside a nat of imitation."""
+STEPS, LEARNING_RATE, WEIGHT_DECAY = 2000, 1e-3, 0.01
+"""Of AdamW, whose learning rate falls to 0."""
+DECISIONS, EPISODES_TOLD = 192, 8
+"""In a step: episodes of which the decision is learned, and episodes that are imitated to their end."""
+NOISE = 0.05
+"""On all that is seen, in deviations."""
+SURENESS = 0.015
+"""Quality by which a seed must be expected to gain more than another to be e times as likely."""
 
 
-def worths(env: TableEnv, offers: np.ndarray) -> np.ndarray:
-    """What each single seed would gain in quality over its rent, (slots, blueprints)."""
-    alone, cost = env.task.seen.host, offers[..., FIELDS.blueprints.index("cost")]
-    gains = np.array([[moved(alone, gain) - alone for gain in row] for row in env.task.seen.gains])
-    found: np.ndarray = gains - env.rent * cost
-    return found
+class Plays(NamedTuple):
+    """Episodes of the ranker, and what it expected of every seed when it decided."""
+
+    rows: Sequences
+    decided: Tensor
+    """(rows): the step in which it decided what to plant."""
+    worths: Tensor
+    """(rows, slots, blueprints): gains in quality less rent, minus infinity for what does not fit."""
+
+    def take(self, rows: Tensor) -> "Plays":
+        return Plays(self.rows.take(rows), self.decided[rows], self.worths[rows])
+
+    def shown(self, steps: int) -> "Plays":
+        """The same, up to that step."""
+        return self._replace(rows=self.rows.mapped(lambda part: part[:, :steps], self.rows.state))
 
 
-def ranker_plays(tasks: Sequence[TableTask], lockstep: Lockstep, seeds: Sequence[int]) -> tuple[Sequences, Tensor]:
-    """One episode for each seed: what was seen and done, and what each single seed would have been worth."""
-    rows, ranker, nothing = len(seeds), find_policy("ranker"), torch.Generator()
+def ranker_plays(ranker: Ranker, tasks: Sequence[TableTask], lockstep: Lockstep, seeds: Sequence[int]) -> Plays:
+    """One episode for each seed; those of odd seeds are seen from the second epoch on."""
+    rows, nothing = len(seeds), torch.Generator()
     envs = [TableEnv(tasks, RENTS) for _ in seeds]
     seen = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+    for row in np.flatnonzero(np.array(seeds) % 2).tolist():
+        seen[row] = envs[row].step(envs[row].codec.encode(WAIT))[0]
     room = lockstep.padded([])
     buffer, unsaid = Buffer(rows, lockstep.steps, room, len(Head)), torch.zeros(rows, len(Head))
     buffer.begin(ControllerNetwork(FIELDS).memory.start(rows))
-    worth = torch.zeros(rows, *room["mask_slot_blueprint"].shape)
-    for row, env in enumerate(envs):
-        found = worths(env, seen[row]["blueprints"])
-        worth[row][tuple(map(slice, found.shape))] = torch.from_numpy(found).float()
+    decided = torch.zeros(rows, dtype=torch.long)
+    worths = torch.full((rows, *room["mask_slot_blueprint"].shape), -torch.inf)
     states, going = [ranker.start(env.codec) for env in envs], torch.full((rows,), True)
-    starts = going
+    starts, step = going, 0
     while going.any():
         observation, choices = lockstep.padded(seen), torch.zeros(rows, len(Head), dtype=torch.long)
         ends = torch.zeros(rows, dtype=torch.bool)
         for row in going.nonzero().flatten().tolist():
+            before = states[row].planted
             decision, states[row] = ranker.act(seen[row], states[row], nothing)
+            if before is None and states[row].planted is not None:
+                found = torch.from_numpy(ranker.worths(seen[row])).float()
+                decided[row], worths[row][tuple(map(slice, found.shape))] = step, found
             choices[row] = torch.tensor(decision.choices)
             seen[row], _, _, ends[row], _ = envs[row].step(Choices(decision.choices, envs[row].codec))
         buffer.decide(observation, starts, choices, unsaid, unsaid.bool())
         buffer.conclude(unsaid[:, 0], unsaid[:, 0], ends, unsaid[:, 0], going)
-        going, starts = going & ~ends, torch.full((rows,), False)
-    return buffer.sequences(), worth
+        going, starts, step = going & ~ends, torch.full((rows,), False), step + 1
+    return Plays(buffer.sequences(), decided, worths)
+
+
+def chances(worths: Tensor) -> Tensor:
+    """How likely nothing and each seed is to be planted, (rows, 1 + slots * blueprints)."""
+    sureness = worths.flatten(1) / SURENESS
+    planted = torch.sigmoid(sureness.amax(dim=1, keepdim=True))
+    return torch.cat([1.0 - planted, planted * sureness.softmax(dim=1)], dim=1)
+
+
+def unsureness(network: ControllerNetwork, plays: Plays) -> Tensor:
+    """Of what to plant: the mean of the cross-entropy with what the ranker expects, in nats."""
+    rows, row = plays.rows, torch.arange(plays.rows.rows)
+    encoded = network.encode(rows.observation, rows.state, rows.starts)
+    remembered, _, by_offer, _ = (part[row, plays.decided] for part in encoded.features)
+    fits = rows.observation["mask_slot_blueprint"][row, plays.decided].bool()
+    scores = torch.cat([network.wait_score(remembered), by_offer.masked_fill(~fits, NEVER).flatten(1)], dim=-1)
+    return -(chances(plays.worths) * scores.log_softmax(dim=-1)).sum(dim=-1).mean()
+
+
+def surprise(network: ControllerNetwork, plays: Plays) -> Tensor:
+    """Of all else that the ranker does, in nats per step with a choice."""
+    again, rows = replay(network, plays.rows), plays.rows
+    imitated = again.free & rows.valid.unsqueeze(-1)
+    steps = imitated.any(dim=-1).sum()
+    imitated[torch.arange(rows.rows), plays.decided, : list(Head).index(Head.BLUEPRINT) + 1] = False
+    return -(again.log_probs * imitated).sum() / steps
 
 
 def deviations(rows: Sequences) -> dict[str, Tensor]:
@@ -87,41 +129,6 @@ def deviations(rows: Sequences) -> dict[str, Tensor]:
     return found
 
 
-def expected_score(network: ControllerNetwork, rows: Sequences, worth: Tensor) -> Tensor:
-    """Of what is drawn to be planted after the first look, if nothing is planted later."""
-    observation = {name: value[:, : LOOK + 1] for name, value in rows.observation.items()}
-    encoded = network.encode(observation, rows.state, rows.starts[:, : LOOK + 1])
-    remembered, _, by_offer, _ = (part[:, LOOK] for part in encoded.features)
-    fits = observation["mask_slot_blueprint"][:, LOOK].bool()
-    offers = by_offer.masked_fill(~fits, NEVER).flatten(1)
-    chances = torch.cat([network.wait_score(remembered), offers], dim=-1).softmax(dim=-1)
-    return (chances[:, 1:] * worth.flatten(1)).sum(dim=-1).mean()
-
-
-def learn(
-    network: ControllerNetwork, rows: Sequences, worth: Tensor, choosing: bool, generator: torch.Generator
-) -> None:
-    """One of the two stages."""
-    steps, spread = CHOOSING if choosing else IMITATING, deviations(rows)
-    optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for _ in range(steps):
-        drawn = torch.randperm(rows.rows, generator=generator)[:BATCH]
-        batch = blurred(rows.take(drawn), spread, generator)
-        again = replay(network, batch)
-        imitated = again.free & batch.valid.unsqueeze(-1)
-        deciding = imitated.any(dim=-1).sum()
-        imitated[:, LOOK, CHOSEN] &= not choosing
-        loss = -(again.log_probs * imitated).sum() / deciding
-        if choosing:
-            loss = loss - STAKES * expected_score(network, batch, worth[drawn])
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-
-
 def blurred(rows: Sequences, spread: dict[str, Tensor], generator: torch.Generator) -> Sequences:
     """With noise on what was measured."""
     observation = dict(rows.observation)
@@ -131,19 +138,43 @@ def blurred(rows: Sequences, spread: dict[str, Tensor], generator: torch.Generat
     return rows._replace(observation=observation)
 
 
-def first_network(tasks: Sequence[TableTask], seed: int) -> ControllerNetwork:
-    """Both stages, from newborn weights."""
+def first_network(ranker: Ranker, tasks: Sequence[TableTask], seed: int) -> ControllerNetwork:
+    """A network that has learned from the ranker, from newborn weights."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive(seed, "controller"))
         network = ControllerNetwork(FIELDS)
     lockstep = Lockstep(tasks)
     seeds = [derive(seed, "imitated", place) % 2**31 for place in range(EPISODES)]
-    parts = [ranker_plays(tasks, lockstep, seeds[first : first + TOGETHER]) for first in range(0, EPISODES, TOGETHER)]
-    rows, worth = join([part for part, _ in parts]), torch.cat([worth for _, worth in parts])
-    generator = torch.Generator().manual_seed(derive(seed, "first weights"))
-    for choosing in (False, True):
-        learn(network, rows, worth, choosing, generator)
+    parts = [
+        ranker_plays(ranker, tasks, lockstep, seeds[first : first + TOGETHER]) for first in range(0, EPISODES, TOGETHER)
+    ]
+    plays = Plays(
+        join([part.rows for part in parts]),
+        torch.cat([part.decided for part in parts]),
+        torch.cat([part.worths for part in parts]),
+    )
+    learn(network, plays, torch.Generator().manual_seed(derive(seed, "first weights")))
     return network
+
+
+def learn(network: ControllerNetwork, plays: Plays, generator: torch.Generator) -> None:
+    """All steps of AdamW."""
+    spread = deviations(plays.rows)
+    optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    looks = plays.shown(int(plays.decided.max()) + 1)
+
+    def drawn(among: Plays, count: int) -> Plays:
+        some = among.take(torch.randperm(among.rows.rows, generator=generator)[:count])
+        return some._replace(rows=blurred(some.rows, spread, generator))
+
+    for _ in range(STEPS):
+        loss = unsureness(network, drawn(looks, DECISIONS)) + surprise(network, drawn(plays, EPISODES_TOLD))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
 
 
 def main() -> None:
@@ -151,9 +182,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make first weights for a controller.")
     parser.add_argument("out", type=Path, help="the checkpoint to write")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ranker", default="ranker", help="whom to learn from (default %(default)s)")
+    parser.add_argument("--surveys", type=Path, nargs="+", default=SURVEYS, help="default: all to learn from")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    network: Network = first_network(table_tasks(TRAINING), arguments.seed)
+    tasks = [task for path in arguments.surveys for task in table_tasks(path)]
+    ranker = find_policy(arguments.ranker)
+    assert isinstance(ranker, Ranker)
+    network: Network = first_network(ranker, tasks, arguments.seed)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     save_checkpoint(arguments.out, Learner(network, USUAL.ppo), {})
     print(f"{arguments.out}: {greedy_score(network, table_tasks(JUDGED)):+.2f} points in the tables of {JUDGED}")

@@ -11,7 +11,7 @@ from esper.cli.console import DONE, out
 from esper.controller import networks_to_bytes
 from esper.runs import Unwritable, write_whole
 from esper.runs.backends import one_thread
-from esper.runs.survey import FitConfig, fit_gain_networks, read_survey
+from esper.runs.survey import FitConfig, InvalidFit, fit_gain_networks, read_survey
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class FitArguments:
     """Make a policy from what was surveyed: a ranker, which plants what it predicts to gain most."""
 
     what: tyro.conf.Positional[Literal["ranker"]]
-    survey: tyro.conf.Positional[Path]
-    """What 'esper survey' wrote."""
+    surveys: tyro.conf.Positional[tuple[Path, ...]]
+    """What 'esper survey' wrote, one file or several."""
     settings: Annotated[FitConfig, tyro.conf.arg(name="")]
     out: Path = Path("ranker.safetensors")
     """Where to; play it as ranker:FILE."""
@@ -30,12 +30,18 @@ def fit(argv: list[str]) -> int:
     """Fit a ranker."""
     given = tyro.cli(FitArguments, args=argv, prog="esper fit")
     given.settings.check()
-    table = read_survey(given.survey)
+    if not given.surveys:
+        raise InvalidFit("no survey was given; name at least one file that 'esper survey' wrote")
+    tables = [read_survey(path) for path in given.surveys]
+    for path, table in zip(given.surveys, tables, strict=True):
+        if table.fields != tables[0].fields:
+            raise InvalidFit(f"{path} has other observations than {given.surveys[0]}; survey both with one esper")
+    tasks = [task for table in tables for task in table.tasks]
     with one_thread():
-        content = networks_to_bytes(fit_gain_networks(table.tasks, table.fields, given.settings))
+        content = networks_to_bytes(fit_gain_networks(tasks, tables[0].fields, given.settings))
     try:
         write_whole(given.out, content)
     except OSError as error:
         raise Unwritable.because(given.out, error, "; give another --out") from error
-    out.print(f"{given.out}: of {len(table.tasks)} tasks, SHA-256 {hashlib.sha256(content).hexdigest()}")
+    out.print(f"{given.out}: of {len(tasks)} tasks, SHA-256 {hashlib.sha256(content).hexdigest()}")
     return DONE

@@ -6,30 +6,43 @@ import numpy as np
 
 from esper.contracts import ActionCodec, ObservationFields
 from esper.controller.features import places
-from esper.controller.gain_networks import GainNetworks, inputs_of, measured
+from esper.controller.gain_networks import GainNetworks, Table, inputs_of, measured
 from esper.controller.planting import Planted, Planting
 from esper.controller.policy import Arrays, rent_in
 
 LOOKS = 1
-"""Epochs of the host alone before the decision: by then it has shown the gradients that newborns would get."""
+"""Epochs of the host alone, at most, before the decision: by then gradients that newborns would get are known."""
+GAIN = "gain_push"
+"""A number that is there when those gradients have been measured."""
 
 
 @dataclass(frozen=True)
 class Ranker(Planting):
-    """Plants the seed whose predicted gain in quality exceeds its rent by most; nothing if none does."""
+    """Plants the seed whose predicted gain in quality exceeds its rent by most; nothing if none does.
+
+    It decides as soon as first-order gains are measured, and after one epoch in any case.
+    """
 
     networks: GainNetworks
     fields: ObservationFields
     name: str = "ranker"
 
     def decide(self, observation: Arrays, codec: ActionCodec, epoch: int) -> Planted | None:
-        if epoch < LOOKS:
+        if epoch < LOOKS and not self.has_gains(observation):
             return None
+        worths = self.worths(observation)
+        slot, blueprint = np.unravel_index(int(np.argmax(worths)), worths.shape)
+        return ((codec.slots[slot], codec.blueprints[blueprint]),) if worths[slot, blueprint] > 0 else ()
+
+    def has_gains(self, observation: Arrays) -> bool:
+        """Whether it is known of any seed what a newborn would gain."""
+        at = places(self.fields.blueprints, [GAIN])[GAIN]
+        return bool(observation["blueprints_valid"][..., at].any())
+
+    def worths(self, observation: Arrays) -> Table:
+        """The predicted gain in quality less rent, (slots, blueprints); minus infinity for what does not fit."""
         arrays = measured(observation)
         gains = self.networks.predict(inputs_of(arrays, self.networks.names, self.fields))
         cost = arrays["blueprints"][..., places(self.fields.blueprints, ["cost"])["cost"]]
-        paid = np.where(
-            observation["mask_slot_blueprint"] == 1, gains - rent_in(observation, self.fields) * cost, -np.inf
-        )
-        slot, blueprint = np.unravel_index(int(np.argmax(paid)), paid.shape)
-        return ((codec.slots[slot], codec.blueprints[blueprint]),) if paid[slot, blueprint] > 0 else ()
+        paid: Table = gains - rent_in(observation, self.fields) * cost
+        return np.where(observation["mask_slot_blueprint"] == 1, paid, -np.inf)

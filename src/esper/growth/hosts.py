@@ -9,7 +9,22 @@ from torch import Tensor, nn
 
 from esper.growth.normalisation import ChannelNorm
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
+
+class Sine(nn.Module):
+    """An activation that comes and goes."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.sin(h)
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "tanh": nn.Tanh,
+    "silu": nn.SiLU,
+    "elu": nn.ELU,
+    "sine": Sine,
+}
 POOLINGS: dict[str, type[nn.Module]] = {"max": nn.MaxPool2d, "average": nn.AvgPool2d}
 
 
@@ -18,8 +33,9 @@ class ConvShape:
     """A CNN: one block per entry of `channels`, each a convolution, a norm and an activation.
 
     With `kernel` 1 no block sees more than one pixel; `kernels` gives every block its own instead. `pool_after` names
-    the blocks (by index) whose output is halved in height and width. `norm` is "batch", "group" (over the whole sample)
-    or "none". With `residual`, blocks that keep the number of channels add their input to what they put out.
+    the blocks (by index) whose output is halved in height and width. `norm` is "batch", "group" (over the whole
+    sample), "instance" (over each channel of a sample) or "none". With `residual`, blocks that keep the number of channels add
+    their input to what they put out.
     `channels_last` is how weights and features lie in memory: faster on a CPU for wide blocks with 3x3 kernels on large
     images that are pooled, slower for most others.
     """
@@ -43,7 +59,8 @@ class ConvShape:
 def _norm(name: str, channels: int) -> nn.Module:
     if name == "batch":
         return ChannelNorm(channels)
-    return nn.GroupNorm(1, channels) if name == "group" else nn.Identity()
+    groups = {"group": 1, "instance": channels}.get(name)
+    return nn.Identity() if groups is None else nn.GroupNorm(groups, channels)
 
 
 class Residual(nn.Sequential):

@@ -8,7 +8,7 @@ from esper.environment.data import Source
 from esper.environment.families.hosts import draw_conv, draw_dense
 from esper.environment.families.kinds import DATA_KINDS, DataSpec
 from esper.environment.families.ranges import Draws
-from esper.environment.families.table import CIFAR, FAR, FASHION, SMALL, Ranges
+from esper.environment.families.table import CIFAR, FAR, FASHION, SMALL, WIDE, Ranges
 from esper.environment.tasks import Task, task_on
 from esper.growth import ConvShape, DenseShape
 
@@ -107,6 +107,7 @@ FAMILIES: dict[str, Family] = {
         Family("small", "tasks to train controllers on", SMALL, "small", first=0, deal=3),
         Family("small-dev", "tasks of the same ranges, to choose by", SMALL, "small", first=1, deal=3),
         Family("small-exam", "tasks of the same ranges, for tables", SMALL, "small", first=2, deal=3),
+        Family("wide", "other hosts and data than those of exams, to train controllers on", WIDE, "wide"),
         Family("far-exam", "data and hosts that small never draws, for tables", FAR, "far"),
         Family("fashion", "some rows and classes of Fashion-MNIST, hosts as in small", FASHION, "fashion"),
         Family("cifar", "some rows and classes of CIFAR-10, hosts as in small", CIFAR, "cifar"),

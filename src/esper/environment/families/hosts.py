@@ -43,9 +43,11 @@ def draw_dense(draws: Draws, ranges: Ranges) -> DenseShape:
 def _channels(taper: str, width: int, blocks: int) -> tuple[int, ...]:
     """Of every block.
 
-    >>> _channels("flat", 6, 3), _channels("rising", 6, 3), _channels("hourglass", 6, 3)
-    ((6, 6, 6), (6, 9, 12), (6, 3, 6))
+    >>> _channels("flat", 6, 3), _channels("rising", 6, 3), _channels("hourglass", 6, 3), _channels("falling", 6, 3)
+    ((6, 6, 6), (6, 9, 12), (6, 3, 6), (12, 9, 6))
     """
+    if taper == "falling":
+        return _channels("rising", width, blocks)[::-1]
     if taper == "rising":
         most = min(2 * width, MOST_CHANNELS)
         return tuple(width + (most - width) * block // (blocks - 1) for block in range(blocks))

@@ -128,3 +128,29 @@ def pairs(y: Array, look: Look, random: np.random.Generator) -> Array:
     one, other = random.standard_normal((2, len(y), look["side"], look["side"]))
     both = np.stack((one, _each(np.cos(angle)) * one + _each(np.sin(angle)) * other), axis=1)
     return noisy(both, look["noise"], random) / 2
+
+
+@generated("spots", images(1), classes=Span(2, 5), side=Choice(8, 12, 16), noise=Log(0.1, 0.6))
+def spots(y: Array, look: Look, random: np.random.Generator) -> Array:
+    """One round spot at any place, bright or dark; the class is how far it spreads, and all have the same light."""
+    down, right = _places(look["side"])
+    top, left = (_each(random.random(len(y)) - 0.5) for _ in range(2))
+    spread = 0.12 * 1.5 ** _each(y.astype(float))
+    spot = np.exp(-((down - top) ** 2 + (right - left) ** 2) / (2 * spread**2)) / (spread / 0.12)
+    return noisy(2 * _each(random.choice([-1.0, 1.0], len(y))) * spot, look["noise"], random)[:, None]
+
+
+@generated("grids", images(1), classes=Span(2, 4), side=Choice(8, 12, 16), noise=Log(0.3, 1.2))
+def grids(y: Array, look: Look, random: np.random.Generator) -> Array:
+    """Squares of two shades with noise, shifted anyhow; the class is how large the squares are."""
+    places = np.arange(look["side"])
+    down, right = ((places + random.integers(0, 8, (len(y), 1))) // (y[:, None] + 1) % 2 for _ in range(2))
+    return noisy(2.0 * (down[:, :, None] ^ right[:, None, :]) - 1.0, look["noise"], random)[:, None]
+
+
+@generated("contrast", images(1), space=False, classes=Span(2, 5), side=Choice(4, 8, 12), noise=Log(0.1, 0.3))
+def contrast(y: Array, look: Look, random: np.random.Generator) -> Array:
+    """Grey noise of any mean; the class is how much it varies, with neighbours that overlap."""
+    deviation = 0.3 * 1.4 ** (y + look["noise"] * 3 * random.standard_normal(len(y)))
+    mean = 0.3 * random.standard_normal(len(y))
+    return (_each(mean) + _each(deviation) * random.standard_normal((len(y), look["side"], look["side"])))[:, None]

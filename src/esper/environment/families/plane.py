@@ -1,4 +1,4 @@
-"""Points of the plane, and bits. Coordinates are around -2..2."""
+"""Points of the plane and of more dimensions, and bits. Coordinates are around -2..2."""
 
 import numpy as np
 
@@ -44,3 +44,44 @@ def checkerboard(y: Array, look: Look, random: np.random.Generator) -> Array:
     down = random.integers(0, look["classes"], len(y))
     square = np.stack((down, (y - down) % look["classes"]), axis=1)
     return 4 * noisy((square + random.random((len(y), 2))) / look["classes"] - 0.5, look["noise"], random)
+
+
+LAYOUT = Span(0, 999_999)
+"""What all splits of a task have in common, as the seed of its random numbers."""
+
+
+@generated(
+    "clusters",
+    lambda look: (look["columns"],),
+    classes=Span(2, 6),
+    columns=Span(2, 10),
+    noise=Log(0.2, 0.8),
+    layout=LAYOUT,
+)
+def clusters(y: Array, look: Look, random: np.random.Generator) -> Array:
+    """Clouds of points, three for each class, at places of the task's own."""
+    centres = _layout(look).uniform(-1.5, 1.5, (look["classes"], 3, look["columns"]))
+    return noisy(centres[y, random.integers(0, 3, len(y))], look["noise"], random)
+
+
+@generated(
+    "tree",
+    lambda look: (look["columns"],),
+    classes=Span(2, 4),
+    columns=Span(4, 16),
+    noise=Log(0.02, 0.2),
+    layout=LAYOUT,
+)
+def tree(y: Array, look: Look, random: np.random.Generator) -> Array:
+    """Many columns, of which the signs of three decide; which class each of the eight cases has is the task's own."""
+    classes = _layout(look).permutation(np.arange(8) % look["classes"])
+    x = random.uniform(-1.5, 1.5, (len(y), look["columns"]))
+    for label in range(look["classes"]):
+        rows, cases = np.flatnonzero(y == label), np.flatnonzero(classes == label)
+        case = cases[random.integers(0, len(cases), len(rows))]
+        x[rows, :3] = np.abs(x[rows, :3]) * np.where(case[:, None] >> np.arange(3) & 1, 1.0, -1.0)
+    return noisy(x, look["noise"], random)
+
+
+def _layout(look: Look) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(look["layout"]))

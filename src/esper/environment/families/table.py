@@ -62,6 +62,17 @@ SMALL = Ranges(
     horizon=Span(10, 30),
     rent=Log(0.01, 0.3),
 )
+WIDE = replace(
+    SMALL,
+    images=Choice("digits", "shapes", "gratings", "colours", "spots", "grids", "contrast"),
+    vectors=Choice("spirals", "parity", "wine", "digits-flat", "clusters", "clusters", "tree", "tree"),
+    taper=Choice("flat", "rising", "falling"),
+    kernel=Choice("1", "3", "7", "1+3", "3+7"),
+    norm=Choice("batch", "instance", "none"),
+    dense_width=Choice(3, 4, 6, 8, 12, 20),
+    activation=Choice("relu", "silu", "elu", "sine"),
+)
+"""Activations, norms, kernels and kinds of data that neither `SMALL` nor `FAR` has, beside some of `SMALL`."""
 FAR = replace(
     SMALL,
     images=Choice("textures", "dots", "pairs"),

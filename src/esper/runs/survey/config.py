@@ -18,7 +18,11 @@ class SurveyConfig:
     """What is surveyed, and where it runs."""
 
     tasks: int = 50
-    """Tasks 0, 1, 2, ... of the family."""
+    """Tasks of the family, one after the other."""
+    first: int = 0
+    """The number of the first of them."""
+    singles: int = 0
+    """Single seeds of every task, drawn at random; 0 for all. For learning, a few on many tasks teach more."""
     seeds: int = 2
     """Episodes of every structure."""
     pairs: int = 6
@@ -38,6 +42,8 @@ class SurveyConfig:
         """Find everything that could go wrong only later, in that family."""
         for name, value, least, most in (
             ("tasks", self.tasks, 1, 100_000),
+            ("first", self.first, 0, 10**12),
+            ("singles", self.singles, 0, 10_000),
             ("seeds", self.seeds, 1, len(EXAM_SEEDS)),
             ("pairs", self.pairs, 0, 1_000),
         ):
@@ -51,7 +57,7 @@ class SurveyConfig:
         find_task(self.task_names(family)[0])
 
     def task_names(self, family: str) -> list[str]:
-        return [f"{FAMILY}{family}/{number}" for number in range(self.tasks)]
+        return [f"{FAMILY}{family}/{number}" for number in range(self.first, self.first + self.tasks)]
 
     def seed_range(self) -> range:
         return EXAM_SEEDS[: self.seeds]

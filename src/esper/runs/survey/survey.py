@@ -1,7 +1,7 @@
 """How a survey is made: every structure on every seed, on any backend, and on from where it was stopped."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +77,16 @@ def structures_of(config: SurveyConfig, task: str) -> list[tuple[Seed, ...]]:
         if fits[place, index]
     ]
     pairs = [pair for pair in itertools.combinations(singles, 2) if pair[0][0] != pair[1][0]]
-    draw = np.random.Generator(np.random.PCG64(derive(0, "pairs", task)))
-    chosen = draw.permutation(len(pairs))[: config.pairs].tolist()
-    return [(), *((single,) for single in singles), *(pairs[index] for index in sorted(chosen))]
+    alone = [(single,) for single in singles]
+    return [
+        (),
+        *_some(alone, config.singles or len(alone), task, "singles"),
+        *_some(pairs, config.pairs, task, "pairs"),
+    ]
+
+
+def _some(structures: Sequence[tuple[Seed, ...]], count: int, task: str, purpose: str) -> list[tuple[Seed, ...]]:
+    """So many of them, drawn for the task, in their order."""
+    draw = np.random.Generator(np.random.PCG64(derive(0, purpose, task)))
+    chosen = draw.permutation(len(structures))[:count].tolist()
+    return [structures[index] for index in sorted(chosen)]
