@@ -4,8 +4,9 @@
 
 The ranker plays the world of tables on all surveyed tasks, at rents drawn anew. The controller learns the likelihood of
 all that it did, but for the one step in which it decides what to plant: there it learns what the ranker expects of
-every seed. Nothing is as likely as the best seed is likely to cost more than it gains, and seeds are the likelier the more
-they are expected to gain, so that greedy play decides as the ranker does and drawn play explores where it is unsure.
+every seed. Nothing is as likely as the best seed is likely to cost more than it gains, and seeds are the likelier the
+more they are expected to gain, so that greedy play decides as the ranker does and drawn play explores where it is
+unsure.
 
 In half of the episodes the controller comes an epoch late, as it does in loops of other people. There is noise on every
 number that is seen.

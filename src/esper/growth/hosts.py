@@ -34,8 +34,8 @@ class ConvShape:
 
     With `kernel` 1 no block sees more than one pixel; `kernels` gives every block its own instead. `pool_after` names
     the blocks (by index) whose output is halved in height and width. `norm` is "batch", "group" (over the whole
-    sample), "instance" (over each channel of a sample) or "none". With `residual`, blocks that keep the number of channels add
-    their input to what they put out.
+    sample), "instance" (over each channel of a sample) or "none". With `residual`, blocks that keep the number of
+    channels add their input to what they put out.
     `channels_last` is how weights and features lie in memory: faster on a CPU for wide blocks with 3x3 kernels on large
     images that are pooled, slower for most others.
     """
