@@ -8,8 +8,8 @@ every seed. Nothing is as likely as the best seed is likely to cost more than it
 more they are expected to gain, so that greedy play decides as the ranker does and drawn play explores where it is
 unsure.
 
-In half of the episodes the controller comes an epoch late, as it does in loops of other people. There is noise on every
-number that is seen.
+In half of the episodes the controller comes an epoch late, and in some a group of numbers is not measured, as in loops
+of other people. There is noise on every number that is seen.
 """
 
 import argparse
@@ -19,13 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from hidden import without
 from proving_ground import JUDGED, RENTS, USUAL, Lockstep, greedy_score
 from table_tasks import TableTask, table_tasks
 from table_world import TableEnv
 from torch import Tensor
 
 from esper.contracts import WAIT, Choices, Head
-from esper.controller import ControllerNetwork, Ranker
+from esper.controller import GROUPS, ControllerNetwork, Ranker
 from esper.controller.network import NEVER
 from esper.environment import FIELDS, derive
 from esper.rl import Buffer, Learner, Network, Sequences, join, replay, save_checkpoint
@@ -38,6 +39,15 @@ STEPS, LEARNING_RATE, WEIGHT_DECAY = 2000, 1e-3, 0.01
 """Of AdamW, whose learning rate falls to 0."""
 DECISIONS, EPISODES_TOLD = 192, 8
 """In a step: episodes of which the decision is learned, and episodes that are imitated to their end."""
+UNMEASURED: dict[str, tuple[str, ...]] = {
+    "rows": ("host.rows",),
+    "losses": ("host.train_loss", "host.evaluation_loss", "host.loss_slope", "host.loss_gap"),
+    "course": GROUPS["course"],
+    "gains": GROUPS["first-order gain"],
+}
+"""What a loop of somebody else may not measure."""
+BLINDNESS = 0.15
+"""How often each of them is not measured, for a whole episode."""
 NOISE = 0.05
 """On all that is seen, in deviations."""
 SURENESS = 0.015
@@ -66,6 +76,7 @@ def ranker_plays(ranker: Ranker, tasks: Sequence[TableTask], lockstep: Lockstep,
     rows, nothing = len(seeds), torch.Generator()
     envs = [TableEnv(tasks, RENTS) for _ in seeds]
     seen = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+    hidden = [unmeasured(seed) for seed in seeds]
     for row in np.flatnonzero(np.array(seeds) % 2).tolist():
         seen[row] = envs[row].step(envs[row].codec.encode(WAIT))[0]
     room = lockstep.padded([])
@@ -76,6 +87,7 @@ def ranker_plays(ranker: Ranker, tasks: Sequence[TableTask], lockstep: Lockstep,
     states, going = [ranker.start(env.codec) for env in envs], torch.full((rows,), True)
     starts, step = going, 0
     while going.any():
+        seen = [without(each, features) for each, features in zip(seen, hidden, strict=True)]
         observation, choices = lockstep.padded(seen), torch.zeros(rows, len(Head), dtype=torch.long)
         ends = torch.zeros(rows, dtype=torch.bool)
         for row in going.nonzero().flatten().tolist():
@@ -90,6 +102,12 @@ def ranker_plays(ranker: Ranker, tasks: Sequence[TableTask], lockstep: Lockstep,
         buffer.conclude(unsaid[:, 0], unsaid[:, 0], ends, unsaid[:, 0], going)
         going, starts, step = going & ~ends, torch.full((rows,), False), step + 1
     return Plays(buffer.sequences(), decided, worths)
+
+
+def unmeasured(seed: int) -> tuple[str, ...]:
+    """The features that are not measured in the episode of that seed."""
+    draws = np.random.default_rng(derive(seed, "unmeasured"))
+    return tuple(name for group in UNMEASURED.values() if draws.random() < BLINDNESS for name in group)
 
 
 def chances(worths: Tensor) -> Tensor:

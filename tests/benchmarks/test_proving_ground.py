@@ -64,7 +64,8 @@ def plays(seeds):
     return first.ranker_plays(RANKER, TASKS, ground.Lockstep(TASKS), seeds)
 
 
-def test_episodes_of_odd_seeds_are_seen_an_epoch_later_and_decided_at_once():
+def test_episodes_of_odd_seeds_are_seen_an_epoch_later_and_decided_at_once(monkeypatch):
+    monkeypatch.setattr(first, "BLINDNESS", 0.0)
     shown = plays([4, 5])
     assert shown.decided.tolist() == [1, 0]
     steps = shown.rows.valid.sum(dim=1).tolist()
@@ -75,7 +76,19 @@ def test_episodes_of_odd_seeds_are_seen_an_epoch_later_and_decided_at_once():
     assert steps[1] == env.task.horizon - 1
 
 
-def test_what_was_expected_of_seeds_is_kept_from_the_step_of_the_decision():
+def test_what_is_not_measured_is_hidden_in_the_whole_episode_and_the_ranker_decides_without():
+    seed = next(seed for seed in range(0, 1000, 2) if first.unmeasured(seed) == first.UNMEASURED["gains"])
+    shown = plays([seed])
+    column = FIELDS.blueprints.index("gain_push")
+    assert not shown.rows.observation["blueprints_valid"][..., column].any()
+    assert shown.rows.observation["blueprints_valid"].any()
+    assert shown.decided.tolist() == [1], "it waits for gains, but not for ever"
+    often = [bool(first.unmeasured(seed)) for seed in range(400)]
+    assert sum(often) / 400 == pytest.approx(1 - (1 - first.BLINDNESS) ** 4, abs=0.08)
+
+
+def test_what_was_expected_of_seeds_is_kept_from_the_step_of_the_decision(monkeypatch):
+    monkeypatch.setattr(first, "BLINDNESS", 0.0)
     shown = plays([4])
     env = world.TableEnv(TASKS, ground.RENTS)
     env.reset(seed=4)
