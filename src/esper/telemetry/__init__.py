@@ -12,6 +12,7 @@ from esper.telemetry.events import (
     DecisionMade,
     DetailChanged,
     EpisodeFinished,
+    EpisodeStarted,
     EvaluationMade,
     GradientsSeen,
     HeadFigures,
@@ -25,6 +26,7 @@ from esper.telemetry.events import (
     RunInterrupted,
     RunResumed,
     RunStarted,
+    SeedLife,
     SinkFailed,
     StepMoved,
     UpdateExamined,
@@ -32,6 +34,7 @@ from esper.telemetry.events import (
     WorkerReplaced,
 )
 from esper.telemetry.gradients import GradientCollector, UpdateExaminer, memory_figures
+from esper.telemetry.live import LiveFile, forget_live
 from esper.telemetry.log import (
     EventLog,
     LogReport,
@@ -40,4 +43,6 @@ from esper.telemetry.log import (
     read_log,
 )
 from esper.telemetry.metrics import figures_of
+from esper.telemetry.run_files import BadSettings, NoRun, RunFiles, WatchedSettings
 from esper.telemetry.sinks import check_sinks, open_sinks
+from esper.telemetry.status import ExamStatus, RunState, RunStatus, read_status, state_now, this_process
