@@ -1,5 +1,6 @@
 """What the page says of a run, part by part; a part that did not change is not told again."""
 
+import shlex
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from esper.dashboard.run_log import EpisodeLine, RunLog, Trouble
 from esper.dashboard.story import Story, cells_of, story_of
 from esper.telemetry import Record, RunFiles, RunState, interval, mean, read_log
 from esper.telemetry.doctor import diagnose
+from esper.telemetry.sinks.sinks import flattened
 
 Part = dict[str, Any]
 
@@ -120,6 +122,8 @@ class RunFeed:
         yield "doctor", self._examined()
 
     def _of_the_log(self) -> Iterator[tuple[str, Part]]:
+        if self.is_run and "settings" not in self._parts:
+            yield "settings", self._all_settings()
         yield "worth", self._worth()
         yield "health", {"gauges": gauges(next(reversed(self.log.rounds.rows), None), self._settings())}
         yield "seeds", {"rows": self.log.seeds(), "known": self.log.seeds_known}
@@ -131,6 +135,14 @@ class RunFeed:
             return self.files.watched() if self.is_run else None
         except EsperError:
             return None
+
+    def _all_settings(self) -> Part:
+        """Every setting by a name with dots, and the command that repeats the run."""
+        command = f"esper train --config {shlex.quote(str(self.files.config_file))} --out NEW_DIRECTORY"
+        try:
+            return {"rows": list(flattened(self.files.settings()).items()), "command": command}
+        except EsperError as error:
+            return {"rows": [["config.toml", str(error)]], "command": command}
 
     def _state(self) -> Part:
         log, status = self.log, self.files.status()
