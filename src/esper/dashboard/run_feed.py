@@ -81,7 +81,7 @@ class RunFeed:
                 chosen.append(line)
                 if len(chosen) >= limit:
                     break
-        return [self._line(line) for line in chosen]
+        return [self.episode_line(line) for line in chosen]
 
     def episode(self, number: int) -> Story | None:
         """One episode that is over; None if there is none of that number."""
@@ -92,11 +92,14 @@ class RunFeed:
         """One episode that is being played, by its key among the live ones."""
         return next((story for found, story in self._live_stories() if found == key), None)
 
-    def best_and_worst(self, limit: int) -> list[EpisodeLine]:
-        """Episodes worth a look: the latest, those that were rolled back, and the best."""
+    def worth_a_look(self, limit: int) -> list[EpisodeLine]:
+        """The latest episodes, with those that were rolled back and the best ones; the latest first."""
         lines = list(self.log.episodes)
-        chosen = [*lines[-limit:], *[each for each in lines if each.panic is not None][-limit // 4 :]]
-        chosen += sorted(lines, key=lambda each: each.total)[-limit // 4 :]
+        few = limit // 4
+        chosen = lines[-limit:] if limit else []
+        if few:
+            chosen += [each for each in lines if each.panic is not None][-few:]
+            chosen += sorted(lines, key=lambda each: each.total)[-few:]
         return [each for _, each in sorted({each.number: each for each in chosen}.items(), reverse=True)]
 
     def paired(self) -> dict[tuple[str, str, int | None], float]:
@@ -104,7 +107,8 @@ class RunFeed:
         greedy = [each for each in self.log.episodes if each.policy == "greedy"]
         return {(each.purpose, each.task, each.seed): each.total for each in greedy}
 
-    def _line(self, line: EpisodeLine) -> Part:
+    def episode_line(self, line: EpisodeLine) -> Part:
+        """A row of the table of episodes."""
         story = self._story(line)
         return line.figures | {"curve": story["quality"], "cells": cells_of(story)}
 

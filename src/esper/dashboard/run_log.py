@@ -285,11 +285,9 @@ class RunLog:
     def _take_episode(self, record: Record, event: EpisodeFinished) -> None:
         self.count += 1
         self.finishes.append(record.time)
-        own = {name: value for name, value in vars(event).items() if name in EpisodeLine.__slots__}
-        place = {"begin": self._boundary, "end": self.report.offset}
-        self.episodes.append(
-            EpisodeLine(number=self.count, time=record.time, round=record.round, seed=record.episode, **own, **place)
-        )
+        own: dict[str, Any] = {name: value for name, value in vars(event).items() if name in EpisodeLine.__slots__}
+        own |= {"number": self.count, "time": record.time, "round": record.round, "seed": record.episode}
+        self.episodes.append(EpisodeLine(**own, begin=self._boundary, end=self.report.offset))
         if event.purpose == "train":
             self._totals.append(event.total)
             self.seeds_known &= event.seeds is not None

@@ -35,7 +35,11 @@ class Source:
         """A line of the list."""
         kind = ExamStatus if self.kind == "exam" else RunStatus
         status = read_status(self.path / "status.json", kind)
-        told = {"name": self.name, "kind": self.kind, "state": state_now(self.path / "status.json", kind).value}
+        told: dict[str, Any] = {
+            "name": self.name,
+            "kind": self.kind,
+            "state": state_now(self.path / "status.json", kind).value,
+        }
         if isinstance(status, RunStatus):
             told |= {"round": status.round, "rounds": status.rounds, "best": status.best, "updated": status.updated}
         elif isinstance(status, ExamStatus):

@@ -140,17 +140,22 @@ def _decision(event: DecisionMade, began: EpisodeStarted | None) -> dict[str, An
 
 def _news(event: Any) -> dict[str, Any]:
     """One line below the decisions."""
-    words = {
-        StageChanged: lambda: f"{event.before.name} to {event.after.name}: {', '.join(event.reasons)}".rstrip(": "),
-        AlphaRetargeted: lambda: f"alpha from {event.alpha:.2f} to {event.target:.2f} in {event.ticks} epochs",
-        OperationRefused: lambda: f"{event.op} refused: {', '.join(event.reasons)}",
-        RewardHackingSuspected: lambda: "suspected of reward hacking",
-        RansomwareSuspected: lambda: "the host depends on it without gain",
-        RolledBack: lambda: f"rolled back: {event.reason}",
-    }
+    match event:
+        case StageChanged():
+            words = f"{event.before.name} to {event.after.name}: {', '.join(event.reasons)}".rstrip(": ")
+        case AlphaRetargeted():
+            words = f"alpha from {event.alpha:.2f} to {event.target:.2f} in {event.ticks} epochs"
+        case OperationRefused():
+            words = f"{event.op} refused: {', '.join(event.reasons)}"
+        case RolledBack():
+            words = f"rolled back: {event.reason}"
+        case RewardHackingSuspected():
+            words = "suspected of reward hacking"
+        case _:
+            words = "the host depends on it without gain"
     return {
         "epoch": event.epoch,
         "kind": type(event).__name__,
         "slot": getattr(event, "slot", None),
-        "words": words[type(event)](),
+        "words": words,
     }

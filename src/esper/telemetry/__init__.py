@@ -33,11 +33,11 @@ from esper.telemetry.events import (
     UpdateMade,
     WorkerReplaced,
 )
+from esper.telemetry.exam_row import ExamRow
+from esper.telemetry.exam_rows import BadExam, read_rows, rows_so_far
 from esper.telemetry.gradients import GradientCollector, UpdateExaminer, memory_figures
 from esper.telemetry.interval import interval, mean
 from esper.telemetry.live import LiveFile, forget_live
-from esper.telemetry.exam_row import ExamRow
-from esper.telemetry.exam_rows import BadExam, read_rows, rows_so_far
 from esper.telemetry.log import (
     EventLog,
     LogReport,

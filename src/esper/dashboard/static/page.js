@@ -21,6 +21,7 @@ class View {
     if (!this.sources.length) this.content.replaceChildren(make("p", {}, "There is no run and no exam here yet; the page looks again every few seconds."));
     else this.show(known ? this.place.source : this.sources[0].name);
     if (this.data.live) setInterval(() => this.lookAround(), 5000);
+    if (this.data.held) this.tellOrigin(this.data.held);
     setInterval(() => this.tellAges(), 1000);
     let wait = 0;
     window.addEventListener("resize", () => { clearTimeout(wait); wait = setTimeout(() => this.redraw(null), 200); });
@@ -112,6 +113,11 @@ class View {
       each.textContent = this.data.live ? `${duration(age)} ago` : new Date(since * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC";
       each.className = this.data.live && each.dataset.state === "running" && age > 120 ? "warn" : "";
     }
+  }
+
+  tellOrigin(held) {
+    const versions = Object.entries(held.versions).map(([name, version]) => `${name} ${version}`).join(", ");
+    document.querySelector("main").after(make("footer", {}, make("p", { class: "soft" }, `Made ${held.made} with ${versions} by `, make("code", {}, held.command))));
   }
 
   async newest() {

@@ -114,7 +114,7 @@ function doingSection(view, width) {
   return section("doing", "What does it do?", make("div", { class: "grid" },
     lineChart(half, "What is chosen where there is a choice", xs, ops.map((op) => ({ name: op, y: column(rows, "ops", op).map((value, at) => (rows[at].ops ? value ?? 0 : null)) })), { xLabel: "round", yFormat: percent, floor: 0, empty: "no round is complete yet" }),
     lineChart(half, "Forced: only one action was legal", xs, [{ name: "share of all epochs", y: column(rows, "forced_share"), colour: 5 }], { xLabel: "round", yFormat: percent, floor: 0 })),
-    seeds.rows.length ? tableOf("Seeds of training episodes, by blueprint and slot", columns, seeds.rows)
+    seeds.rows.length ? make("div", { class: "tall" }, tableOf("Seeds of training episodes, by blueprint and slot", columns, seeds.rows))
       : make("p", { class: "soft" }, seeds.known ? "No seed was planted in training yet." : "This log is of an older version, which did not tell what became of seeds; single episodes below show it."));
 }
 
