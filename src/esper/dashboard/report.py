@@ -1,4 +1,4 @@
-"""The page as one file to send: the same scripts, the same parts, and in place of a server what they would have asked."""
+"""The page as one file to send: the same scripts and parts, and in place of a server what they would have asked."""
 
 import base64
 import hashlib

@@ -11,7 +11,7 @@ from esper.contracts import EsperError
 from esper.dashboard.health import gauges
 from esper.dashboard.run_log import EpisodeLine, RunLog, Trouble
 from esper.dashboard.story import Story, cells_of, story_of
-from esper.telemetry import Record, RunFiles, RunState, interval, mean, read_log
+from esper.telemetry import NewerLog, Record, RunFiles, RunState, interval, mean, read_log
 from esper.telemetry.doctor import diagnose
 from esper.telemetry.sinks.sinks import flattened
 
@@ -41,15 +41,18 @@ class RunFeed:
         self._doctor: Part = {"asked": False}
         self._examined_at, self._examined_version, self._took = 0.0, -1, 0.0
         self._refused: str | None = None
+        self._is_newer = False
 
     def refresh(self) -> None:
         """Take in what is new in the directory."""
         self._look_at_live()
+        changed = not self._parts
         try:
-            changed = self.log.read_on() or not self._parts
-            self._refused = None
+            if not self._is_newer:
+                changed |= self.log.read_on()
+                self._refused = None
         except EsperError as error:
-            changed, self._refused = not self._parts, str(error)
+            self._refused, self._is_newer = str(error), isinstance(error, NewerLog)
         for name, part in (*self._of_now(), *(self._of_the_log() if changed else ())):
             if self._parts.get(name) != part:
                 self._parts[name] = part

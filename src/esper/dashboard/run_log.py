@@ -5,6 +5,7 @@ stand together in front of the line that ends it; what follows the last such lin
 """
 
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
@@ -17,6 +18,7 @@ from esper.telemetry import (
     EpisodeFinished,
     EvaluationMade,
     LogReport,
+    NewerLog,
     Record,
     RolledBack,
     RoundFinished,
@@ -186,6 +188,9 @@ class RunLog:
         """Of rounds so long ago that they cannot be played again."""
         self._totals: list[float] = []
         self._boundary = 0
+        """Where the last line stands that belongs to no episode, or ends one."""
+        self._tail: list[Record] = []
+        self._tail_end = 0
         self._generation = getattr(self, "_generation", -1) + 1
 
     @property
@@ -229,13 +234,12 @@ class RunLog:
     def going_on(self) -> list[Record]:
         """What follows the last episode that is over, if that is of an episode: the newest part of it."""
         end = self.report.offset
-        if end == self._boundary:
-            return []
-        return [
-            each
-            for each in _block(self.path, max(self._boundary, end - MOST_BLOCK_BYTES), end)
-            if isinstance(each.event, EpisodeEvent)
-        ]
+        if end != self._tail_end:
+            self._tail_end = end
+            begin = max(self._boundary, end - MOST_BLOCK_BYTES)
+            found = _block(self.path, begin, end) if end > begin else []
+            self._tail = [each for each in found if isinstance(each.event, EpisodeEvent)]
+        return self._tail
 
     def _take(self, record: Record) -> None:
         event = record.event
@@ -320,10 +324,9 @@ def _update(event: UpdateMade) -> Row:
 def _block(path: Path, begin: int, end: int) -> list[Record]:
     """The events between two places in the file."""
     report, found = LogReport(offset=begin), []
-    for record in read_log(path, report):
-        if report.offset > end:
-            break
-        found.append(record)
-        if report.offset - begin > MOST_BLOCK_BYTES:
-            break
+    with suppress(NewerLog):
+        for record in read_log(path, report):
+            if report.offset > end or report.offset - begin > MOST_BLOCK_BYTES:
+                break
+            found.append(record)
     return found

@@ -36,9 +36,8 @@ def story_of(events: Sequence[Event]) -> Story:
     began = next((event for event in events if isinstance(event, EpisodeStarted)), None)
     ended = next((event for event in events if isinstance(event, EpisodeFinished)), None)
     paid = {event.epoch: event for event in events if isinstance(event, RewardPaid)}
-    epochs = 1 + max((event.epoch for event in events if hasattr(event, "epoch")), default=-1)
-    if paid or ended is None:
-        epochs = max(epochs if not paid else 1 + max(paid), 0)
+    played = paid or {event.epoch for event in events if isinstance(event, (*NEWS, DecisionMade))}
+    epochs = 1 + max(played, default=-1)
     horizon = max(epochs, min(began.horizon, MOST_EPOCHS) if began else 0)
     slots = _slots(began, events)
     told = ended or began

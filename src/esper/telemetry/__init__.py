@@ -41,6 +41,7 @@ from esper.telemetry.live import LiveFile, forget_live
 from esper.telemetry.log import (
     EventLog,
     LogReport,
+    NewerLog,
     Record,
     effective,
     plain,
