@@ -11,8 +11,9 @@ from tests.runs.worlds import small_config, tiny_task, trained
 def recorded(tmp_path_factory):
     """The directory of a finished run with twins, evaluations and a comparison with the controls."""
     home = tmp_path_factory.mktemp("recorded")
-    changes = {"reward": "twin", "compare": 1, "task": (tiny_task(home, horizon=14),), "episodes": 4}
-    directory, _ = trained(home / "run", small_config(home, **changes))
+    config = small_config(home, reward="twin", compare=1, episodes=4)
+    tiny_task(home, horizon=14)
+    directory, _ = trained(home / "run", config)
     return directory.path
 
 

@@ -47,8 +47,8 @@ def test_an_exam_that_is_held_shows_its_rows_as_they_come_and_a_killed_one_looks
             for row in own:
                 file.write(msgspec.json.encode({"row": row, "fossils": []}) + b"\n")
             file.write(b'{"trial": ["spirals", "search:3", 1], "worth": 0.5}\njunk\n')
-        status = ExamStatus(state=RunState.RUNNING, stage="spirals", done=len(own), total=len(rows), command="esper exam",
-                            **this_process() | started)  # fmt: skip
+        how_far = {"stage": "spirals", "done": len(own), "total": len(rows), "command": "esper exam"}
+        status = ExamStatus(state=RunState.RUNNING, **how_far, **this_process() | started)
         (tmp_path / "status.json").write_bytes(msgspec.json.encode(status))
         feed.refresh()
 

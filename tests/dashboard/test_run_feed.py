@@ -70,8 +70,8 @@ def test_evaluations_controls_and_seeds_are_what_esper_query_says(recorded):
     assert {each["name"]: pytest.approx(each["total"]) for each in news["worth"]["policies"]} == {
         each["policy"]: each["total"] for each in means
     }
-    told = asked(recorded, "SELECT blueprint, slot, count(*) AS germinated, count(fossilized) AS kept, count(pruned) AS "
-                           "pruned FROM seeds WHERE purpose = 'train' GROUP BY ALL")  # fmt: skip
+    counts = "count(*) AS germinated, count(fossilized) AS kept, count(pruned) AS pruned"
+    told = asked(recorded, f"SELECT blueprint, slot, {counts} FROM seeds WHERE purpose = 'train' GROUP BY ALL")
     shown = {(each["blueprint"], each["slot"]): each for each in news["seeds"]["rows"]}
     assert told, "the recorded run planted seeds"
     assert {(each["blueprint"], each["slot"]): (each["germinated"], each["kept"], each["pruned"]) for each in told} == {
@@ -255,8 +255,14 @@ def test_a_crossed_threshold_is_told_in_words_and_a_missing_figure_is_no_zero(co
 
 
 def test_the_doctor_is_asked(copied):
-    doctor = feed_of(copied).news()["doctor"]
+    feed = feed_of(copied)
+    assert feed.wants_doctor
+    assert feed.news()["doctor"] == {"asked": False}
+    feed.examine()
+    feed.refresh()
+    doctor = feed.news()["doctor"]
     assert doctor["asked"]
+    assert not feed.wants_doctor
     assert doctor["findings"] == []
 
 

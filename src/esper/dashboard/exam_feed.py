@@ -1,5 +1,6 @@
 """What the page says of an exam: how far it is, what every policy is worth so far, and the two planes."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def _policy(name: str, rows: Sequence[ExamRow], control: dict[tuple[str, int], E
     return {
         "policy": name,
         "rows": len(rows),
-        "quality": _estimate(_by_task([(row.task, row.quality) for row in rows])),
+        "quality": _estimate(_by_task([(row.task, row.quality) for row in rows]), most=1.0),
         "score": _estimate(_by_task([(row.task, row.score) for row in rows])),
         "gain": _estimate(gains) if gains else None,
         "growth": mean([row.growth for row in rows]),
@@ -141,6 +142,6 @@ def _by_task(numbers: Sequence[tuple[str, float]]) -> list[float]:
     return [mean(each) for each in tasks.values()] if len(tasks) > 1 else [number for _, number in numbers]
 
 
-def _estimate(numbers: Sequence[float]) -> Part:
+def _estimate(numbers: Sequence[float], most: float = math.inf) -> Part:
     low, high = interval(numbers)
-    return {"value": mean(numbers), "low": low, "high": high, "count": len(numbers)}
+    return {"value": mean(numbers), "low": low, "high": min(high, most), "count": len(numbers)}

@@ -7,6 +7,7 @@ from typing import Any
 
 from esper.dashboard.series import Row
 from esper.telemetry import KINDS, WatchedSettings
+from esper.telemetry.anomalies import CriticError
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Gauge:
     """The anomaly that its threshold belongs to."""
     read: Callable[[Row], float | None] | None = None
     """If it is not in the row as it is."""
+    warmup: Callable[[WatchedSettings], int] = lambda _: 0
+    """Rounds before it is judged."""
 
     def figures(self, row: Row, settings: WatchedSettings | None) -> dict[str, Any]:
         """What a page shows."""
@@ -30,7 +33,9 @@ class Gauge:
         limit = self.threshold(settings) if settings is not None else None
         limit = limit if limit is not None and math.isfinite(limit) else None
         known = isinstance(value, int | float) and math.isfinite(value) and limit is not None
-        crossed = known and (value < limit if self.is_floor else value > limit)  # type: ignore[operator]  # known
+        early = settings is not None and row["until"] <= self.warmup(settings)
+        beyond = known and (value < limit if self.is_floor else value > limit)  # type: ignore[operator]  # known
+        crossed = beyond and not early
         words = f"{'below' if self.is_floor else 'above'} its threshold: {KINDS[self.kind].why}" if crossed else ""
         return {
             "name": self.name,
@@ -41,6 +46,7 @@ class Gauge:
             "floor": self.is_floor,
             "crossed": crossed,
             "words": words,
+            "early": early,
         }
 
 
@@ -70,6 +76,7 @@ GAUGES = (
         "error of the critic over the deviation of returns; at 1 it knows nothing. The curve is the error itself",
         lambda settings: settings.anomalies.value_error_high,
         kind="value_collapse",
+        warmup=lambda settings: CriticError.WARMUP + settings.anomalies.value_updates,
         read=_relative_error,
     ),
     Gauge(
@@ -78,6 +85,7 @@ GAUGES = (
         "of the controller before clipping; growth is a drift only above the threshold",
         lambda settings: settings.anomalies.gradient_clips * settings.expected.max_gradient_norm,
         kind="gradient_drift",
+        warmup=lambda settings: settings.anomalies.gradient_warmup,
     ),
     Gauge(
         "waiting share",

@@ -56,10 +56,10 @@ def _content(sources: Sequence[Source], episodes: int) -> dict[str, Any]:
     """What the page asks a server for, asked beforehand."""
     feeds = {}
     for source in sources:
-        feeds[source.name] = feed_of(source)
-        feeds[source.name].refresh()
-        while isinstance(feed := feeds[source.name], RunFeed) and feed.log.has_more and feed.log.read_on():
-            feed.refresh()
+        feed = feeds[source.name] = feed_of(source)
+        if isinstance(feed, RunFeed):
+            feed.read_all()
+        feed.refresh()
     runs = {name: feed for name, feed in feeds.items() if isinstance(feed, RunFeed) and feed.is_run}
     return {
         "sources": [_held(source, feeds[source.name], episodes) for source in sources],

@@ -1,5 +1,6 @@
 """What the page says of a run, part by part; a part that did not change is not told again."""
 
+import math
 import shlex
 import time
 from collections import OrderedDict
@@ -39,7 +40,7 @@ class RunFeed:
         self._versions: dict[str, int] = {}
         self._live: dict[Path, tuple[tuple[int, int], list[Record]]] = {}
         self._doctor: Part = {"asked": False}
-        self._examined_at, self._examined_version, self._took = 0.0, -1, 0.0
+        self._examined_at, self._examined_lines, self._took = -math.inf, -1, 0.0
         self._refused: str | None = None
         self._is_newer = False
 
@@ -58,6 +59,17 @@ class RunFeed:
                 self._parts[name] = part
                 self.log.version += 1
                 self._versions[name] = self.log.version
+
+    def read_all(self) -> None:
+        """Take in the whole log, however long it is, and ask the doctor."""
+        self.refresh()
+        while self._refused is None and self.log.has_more:
+            lines = self.log.report.lines
+            self.refresh()
+            if self.log.report.lines == lines:  # the last line has no end yet
+                break
+        if self.is_run:
+            self.examine()
 
     @property
     def cursor(self) -> str:
@@ -126,7 +138,7 @@ class RunFeed:
     def _of_now(self) -> Iterator[tuple[str, Part]]:
         yield "state", self._state()
         yield "live", {"episodes": [self._live_line(key, story) for key, story in self._live_stories()]}
-        yield "doctor", self._examined()
+        yield "doctor", self._doctor
 
     def _of_the_log(self) -> Iterator[tuple[str, Part]]:
         if self.is_run and "settings" not in self._parts:
@@ -231,21 +243,24 @@ class RunFeed:
             action = next((_words(each) for each in decisions if each["epoch"] == trouble.epoch), None)
         return told | {"number": line.number if line else None, "action": action}
 
-    def _examined(self) -> Part:
-        """The doctor's sentences; he comes when something changed, and not too often."""
-        if not self.is_run or self.log.has_more:
-            return self._doctor
+    @property
+    def wants_doctor(self) -> bool:
+        """Whether something changed since the doctor was here, and he has not been asked too often."""
         due = time.monotonic() - self._examined_at > max(EXAMINE_EVERY, 20 * self._took)
-        if self._examined_version != self.log.report.lines and (due or not self._doctor["asked"]):
-            self._examined_at, self._examined_version = time.monotonic(), self.log.report.lines
-            try:
-                found = diagnose(self.files)
-                findings = [{"what": each.what, "sentence": each.sentence} for each in found.findings]
-                self._doctor = {"asked": True, "findings": findings, "remarks": list(found.remarks)}
-            except EsperError as error:
-                self._doctor = {"asked": True, "findings": [], "remarks": [str(error)]}
-            self._took = time.monotonic() - self._examined_at
-        return self._doctor
+        changed = self._examined_lines != self.log.report.lines
+        return self.is_run and changed and due and not self.log.has_more
+
+    def examine(self) -> None:
+        """Ask the doctor, who reads the whole log, which takes its time."""
+        began, self._examined_lines = time.monotonic(), self.log.report.lines
+        try:
+            found = diagnose(self.files)
+            findings = [{"what": each.what, "sentence": each.sentence} for each in found.findings]
+            self._doctor = {"asked": True, "findings": findings, "remarks": list(found.remarks)}
+        except EsperError as error:
+            self._doctor = {"asked": True, "findings": [], "remarks": [str(error)]}
+        self._examined_at = time.monotonic()
+        self._took = self._examined_at - began
 
     def _live_stories(self) -> list[tuple[str, Story]]:
         """The episodes that are being played: of every process one, and what ends the log."""

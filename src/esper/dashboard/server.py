@@ -153,7 +153,7 @@ async def _events(sources: Sources, name: str, cursor: str, request: Request) ->
             yield f"id: {cursor}\ndata: ".encode() + await run_in_threadpool(encoded, news) + b"\n\n"
         elif (quiet := quiet + 1) % HEARTBEAT == 0:
             yield b": nothing new\n\n"
-        await asyncio.sleep(TICK)
+        await asyncio.sleep(0 if news.get("state", {}).get("reading") else TICK)
 
 
 class Doorkeeper:

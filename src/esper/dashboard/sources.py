@@ -95,6 +95,8 @@ class Sources:
         self._known: dict[str, Source] = {}
         self._open: OrderedDict[str, RunFeed | ExamFeed] = OrderedDict()
         self._lock = threading.Lock()
+        self._doctor = threading.Thread()
+        """Looks at one run at a time, while the page is drawn without him."""
 
     def listed(self) -> list[dict[str, Any]]:
         """What there is now."""
@@ -113,6 +115,9 @@ class Sources:
         with self._lock:
             feed = self._feed(name)
             feed.refresh()
+            if isinstance(feed, RunFeed) and feed.wants_doctor and not self._doctor.is_alive():
+                self._doctor = threading.Thread(target=feed.examine, name="doctor", daemon=True)
+                self._doctor.start()
             return feed.cursor, feed.news(cursor)
 
     def of_run(self, name: str) -> RunFeed:

@@ -64,14 +64,13 @@ function frame(width, height, xs, ys, options) {
 }
 
 function path(xs, ys, x, y, steps) {
-  let text = "", pen = false, before = 0;
+  let text = "", pen = false;
   ys.forEach((value, at) => {
     if (!isNumber(value)) { pen = false; return; }
     const [px, py] = [x(xs[at]).toFixed(1), y(value).toFixed(1)];
     if (!pen) text += `M${px} ${py}`;
     else text += steps ? `H${px}V${py}` : `L${px} ${py}`;
-    if (!pen && !isNumber(ys[at + 1])) text += "h0.1";
-    pen = true; before = py;
+    pen = true;
   });
   return text;
 }
@@ -132,6 +131,10 @@ function lineChart(width, title, xs, series, options) {
   }
   for (const each of series) {
     box.node.append(draw("path", { d: path(xs, each.y, box.x, box.y, each.steps), class: `curve s${each.colour}`, "stroke-dasharray": each.dash }));
+    each.y.forEach((value, at) => {
+      const alone = isNumber(value) && !isNumber(each.y[at - 1]) && !isNumber(each.y[at + 1]);
+      if (alone && !each.marker) box.node.append(marker("circle", box.x(xs[at]), box.y(value), 3.5, { class: `f${each.colour}` }));
+    });
     if (each.marker) each.y.forEach((value, at) => { if (isNumber(value)) box.node.append(marker(each.marker, box.x(xs[at]), box.y(value), 3.5, { class: `f${each.colour}` })); });
   }
   const readout = make("p", { class: "readout", "aria-hidden": "true" });

@@ -23,7 +23,7 @@ function examGroup(group, width, number) {
   const plane = (title, place, label) => planeChart(half, title, group.policies.map((each, at) => ({
     name: each.policy, dots: each.dots.map((dot) => [dot[place], dot[2]]), mean: [place ? each.flops : each.parameters, each.quality.value], colour: at % 8, marker: MARKERS[at % 5] })),
     { xLabel: label, yLabel: quality, xFormat: large, yFormat: percent, log: true, front: frontOf(group.policies.map((each) => [place ? each.flops : each.parameters, each.quality.value])) });
-  return section(`exam-${number}`, group.title, tableOf("So far, on the test split; intervals are Student's over seeds, or over tasks where there are several", columns, group.policies),
+  return section(`exam-${number}`, group.title, tableOf("On the test split; intervals are Student's, over seeds or, where there are several, over tasks; exam.md has those of the report", columns, group.policies),
     make("div", { class: "grid" }, plane(`${quality} against parameters`, 0, "parameters"), plane(`${quality} against training operations`, 1, "training FLOPs")));
 }
 

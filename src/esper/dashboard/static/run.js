@@ -97,7 +97,7 @@ function healthSection(view) {
 
 function gaugeOf(gauge, rows) {
   const format = gauge.name.includes("share") ? percent : figure3, values = column(rows, ...gauge.path);
-  const limit = isNumber(gauge.threshold) ? `${gauge.floor ? "must stay above" : "threshold"} ${format(gauge.threshold)}` : "no threshold";
+  const limit = isNumber(gauge.threshold) ? `${gauge.floor ? "must stay above" : "threshold"} ${format(gauge.threshold)}` + (gauge.early ? ", not judged yet" : "") : "no threshold";
   const trendLimit = gauge.name.startsWith("value error") ? undefined : gauge.threshold;
   return make("div", { class: `gauge ${gauge.crossed ? "crossed" : ""}` },
     make("span", {}, `${gauge.name} `), make("b", { "data-gauge": gauge.name }, shown(gauge.value, format)),
