@@ -15,7 +15,7 @@ from selenium.webdriver.chrome.service import Service
 
 from esper.dashboard.server import build_app
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
@@ -154,5 +154,9 @@ def browse_long_run(path: Path) -> dict[str, float]:
             requestAnimationFrame(step);""")
         heap = driver.execute_script("return performance.memory.usedJSHeapSize") / 1e6
     frames.sort()
-    return {"loaded, s": loaded, "median frame while scrolling, ms": frames[len(frames) // 2],
-            "95 % of frames are shorter than, ms": frames[int(0.95 * len(frames))], "memory of scripts, MB": heap}  # fmt: skip
+    return {
+        "loaded, s": loaded,
+        "median frame while scrolling, ms": frames[len(frames) // 2],
+        "95 % of frames are shorter than, ms": frames[int(0.95 * len(frames))],
+        "memory of scripts, MB": heap,
+    }

@@ -27,8 +27,11 @@ def asked(path, sql, capsys):
     return json.loads(capsys.readouterr().out)
 
 
+MINUS, TIMES = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
+
+
 def signed(value):
-    return f"{'−' if value < 0 else '+'}{abs(value):.3f}"
+    return f"{MINUS if value < 0 else '+'}{abs(value):.3f}"
 
 
 def test_every_number_that_is_shown_is_what_esper_query_says(recorded, capsys):
@@ -46,7 +49,7 @@ def test_every_number_that_is_shown_is_what_esper_query_says(recorded, capsys):
             assert row[2:4] == [true["purpose"], true["policy"]]
             assert row[5:9] == [
                 signed(true["total"]), f"{true['quality']:.1%}".replace("%", " %"),
-                f"{true['twin_quality']:.1%}".replace("%", " %"), f"×{true['growth']:.2f}",
+                f"{true['twin_quality']:.1%}".replace("%", " %"), f"{TIMES}{true['growth']:.2f}",
             ]  # fmt: skip
         assert driver.execute_script("return document.querySelector('#alive .state').innerText") == "finished"
         assert driver.execute_script("return document.querySelector('#alive dd').innerText") == "3 / 3"

@@ -27,6 +27,7 @@ from esper.telemetry import (
     UpdateMade,
     read_log,
 )
+from esper.telemetry.doctor import diagnose
 from esper.telemetry.log import SCHEMA, line_of
 from esper.telemetry.query import as_json, query
 from tests.telemetry.cases import STARTED, UPDATE, decision, episode, finished, round_finished
@@ -103,7 +104,9 @@ def test_an_episode_is_told_epoch_by_epoch_with_terms_that_sum_to_the_total_and_
             assert story["alphas"][slot][epoch] == each["alphas"][slot]
             measured = story["contributions"].get(slot, [None] * len(paid))[epoch]
             assert measured == each["contributions"].get(slot)
-    assert any(None in values for values in story["contributions"].values()), "a newborn's contribution is not measured"
+    stories = [feed.episode(each["number"]) for each in lines]
+    curves = [values for each in stories for values in each["contributions"].values()]
+    assert any(None in values and any(values) for values in curves), "a newborn's contribution is not measured"
     assert len(story["decisions"]) == grown["epochs"]
     chances = [each["probabilities"]["op"] for each in story["decisions"] if "op" in each["probabilities"]]
     assert any({name for name, _ in each} >= {"WAIT", "GERMINATE"} for each in chances)
@@ -261,9 +264,13 @@ def test_the_doctor_is_asked(copied):
     feed.examine()
     feed.refresh()
     doctor = feed.news()["doctor"]
-    assert doctor["asked"]
+    found = diagnose(feed.files)
+    assert doctor == {
+        "asked": True,
+        "findings": [{"what": each.what, "sentence": each.sentence} for each in found.findings],
+        "remarks": list(found.remarks),
+    }
     assert not feed.wants_doctor
-    assert doctor["findings"] == []
 
 
 def test_rows_of_a_long_run_are_merged_and_keep_their_mean():
