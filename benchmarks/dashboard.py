@@ -10,6 +10,7 @@ long and as many as a real run's. Goals: loaded in 2 seconds, in memory that doe
 import argparse
 import random
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -148,6 +149,7 @@ def main() -> None:
         for name, figure in measured(path).items():
             print(f"| {name} | {figure:,.3g} |")
         if given.browser:
+            sys.path.insert(0, str(Path(__file__).parents[1]))
             from tests.dashboard.browser import browse_long_run  # what drives the browser comes with the tests
 
             for name, figure in browse_long_run(path).items():
