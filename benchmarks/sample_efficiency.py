@@ -85,6 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How soon does training beat the bars?")
     parser.add_argument("--out", type=Path, default=Path("out/efficiency"))
     parser.add_argument("--seeds", type=int, default=5, help="runs (default %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=CONFIG.rounds, help="at most, of a run (default %(default)s)")
     parser.add_argument("--workers", type=int, default=0, help="episodes at a time; 0 for one per core")
     parser.add_argument("--held-out", type=int, default=16, help="comparison seeds (default %(default)s)")
@@ -99,7 +100,7 @@ def main() -> None:
         champion = max(schedules, key=lambda name: bars[name])
         others = {name: mean_return(backend, name, held_out) for name in ("heuristic", champion)}
     rows = []
-    for seed in range(given.seeds):
+    for seed in range(given.first_seed, given.first_seed + given.seeds):
         run = trained(given.out / f"seed-{seed}", replace(config, seed=seed), max(bars.values()))
         rows.append(row_of(run, seed, (bars["heuristic"], bars[champion]), tuple(others.values()), held_out))
         write_csv(given.out / "results.csv", [each.name for each in fields(Row)], map(astuple, rows))

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from esper.contracts import Op
+from esper.contracts import WAIT
 from esper.controller import ControllerNetwork, Learned
 from esper.environment import FIELDS
-from esper.rl import act, log_probabilities, replay
+from esper.rl import act, replay
+from esper.runs.policies import find_policy
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -56,31 +57,49 @@ def test_a_blind_network_decides_where_to_grow_without_a_look_at_offers():
         assert torch.allclose(*(each.distributions[0] for each in made)) is same
 
 
-@torch.no_grad()
-def test_the_expected_score_is_that_of_what_is_drawn():
-    """Head by head, as it is drawn: op, then slot, then blueprint."""
-    net = network(1)
-    rows, worth = first.ranker_plays(TASKS, ground.Lockstep(TASKS), [3])
-    seen = {name: value[:, : first.LOOK + 1] for name, value in rows.observation.items()}
-    encoded = net.encode(seen, rows.state, rows.starts[:, : first.LOOK + 1])
-
-    def chances(level, slot=0):
-        choices = torch.tensor([Op.GERMINATE, slot, 0, 0, 0, 0, 0, 0]).expand(1, first.LOOK + 1, -1)
-        return log_probabilities(*net.logits(encoded, seen, level, choices))[0, first.LOOK, 0].exp()
-
-    _, slots, blueprints = worth.shape
-    drawn = sum(chances(1)[slot] * (chances(2, slot)[:blueprints] * worth[0, slot]).sum() for slot in range(slots))
-    expected = chances(0)[Op.GERMINATE] * drawn
-    torch.testing.assert_close(first.expected_score(net, rows, worth), expected, atol=1e-5, rtol=1e-4)
+RANKER = find_policy("ranker")
 
 
-def test_both_stages_lead_to_a_controller_that_does_what_the_ranker_does(monkeypatch):
-    for name, number in {"EPISODES": 60, "TOGETHER": 30, "IMITATING": 40, "CHOOSING": 10, "BATCH": 16}.items():
+def plays(seeds):
+    return first.ranker_plays(RANKER, TASKS, ground.Lockstep(TASKS), seeds)
+
+
+def test_episodes_of_odd_seeds_are_seen_an_epoch_later_and_decided_at_once():
+    shown = plays([4, 5])
+    assert shown.decided.tolist() == [1, 0]
+    steps = shown.rows.valid.sum(dim=1).tolist()
+    whole = [plays([seed]).rows.valid.sum().item() for seed in (4, 5)]
+    assert steps == whole
+    env = world.TableEnv(TASKS, ground.RENTS)
+    env.reset(seed=5)
+    assert steps[1] == env.task.horizon - 1
+
+
+def test_what_was_expected_of_seeds_is_kept_from_the_step_of_the_decision():
+    shown = plays([4])
+    env = world.TableEnv(TASKS, ground.RENTS)
+    env.reset(seed=4)
+    observation, *_ = env.step(env.codec.encode(WAIT))
+    worths = torch.from_numpy(RANKER.worths(observation)).float()
+    torch.testing.assert_close(shown.worths[0][tuple(map(slice, worths.shape))], worths)
+    assert shown.worths[0].isfinite().sum() == worths.isfinite().sum(), "padding is worth nothing"
+
+
+def test_nothing_is_as_likely_as_the_best_seed_not_to_pay():
+    nothing = -torch.inf
+    chances = first.chances(torch.tensor([[[0.0, nothing]], [[0.03, 0.0]], [[-0.3, -0.3]]]))
+    torch.testing.assert_close(chances.sum(dim=1), torch.ones(3))
+    torch.testing.assert_close(chances[0], torch.tensor([0.5, 0.5, 0.0]))
+    assert chances[1].argmax() == 1
+    torch.testing.assert_close(chances[1, 1] / chances[1, 2], torch.tensor(2.0).exp())
+    assert chances[2, 0] > 0.99
+
+
+def test_first_weights_do_what_the_ranker_does_and_are_as_unsure(monkeypatch):
+    for name, number in {"EPISODES": 60, "TOGETHER": 30, "STEPS": 60, "DECISIONS": 32}.items():
         monkeypatch.setattr(first, name, number)
-    rows, _ = first.ranker_plays(TASKS, ground.Lockstep(TASKS), list(range(100, 110)))
-
-    def nats(net):
-        again = replay(net, rows)
-        return -(again.log_probs * (again.free & rows.valid.unsqueeze(-1))).sum().item()
-
-    assert nats(first.first_network(TASKS, seed=0)) < 0.5 * nats(network())
+    unseen, newborn = plays(list(range(100, 110))), network()
+    learned = first.first_network(RANKER, TASKS, seed=0)
+    with torch.no_grad():
+        assert first.surprise(learned, unseen) < 0.5 * first.surprise(newborn, unseen)
+        assert first.unsureness(learned, unseen) < 0.7 * first.unsureness(newborn, unseen)

@@ -8,7 +8,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from esper.contracts import Op
+from esper.contracts import WAIT, Op
 from esper.controller import (
     GROUPS,
     INPUTS,
@@ -57,6 +57,15 @@ def test_it_looks_on_for_an_epoch_and_plants_what_it_predicts_to_gain_most():
     slot, blueprint = np.unravel_index(pushes.argmax(), pushes.shape)
     assert (action.slot, action.blueprint) == (env.codec.slots[slot], env.codec.blueprints[blueprint])
     assert turns[-1].executed.op is Op.WAIT
+
+
+def test_it_decides_at_once_where_gains_are_known_already():
+    """As in the loop of somebody who lets it look on from the second epoch."""
+    env = GrowEnv(POINTWISE)
+    late, ranker = env.reset(seed=0)[0], Ranker(predicting("blueprints.gain_push", 9.0), FIELDS)
+    assert ranker.decide(late, env.codec, 0) is None
+    late, *_ = env.step(env.codec.encode(WAIT))
+    assert ranker.decide(late, env.codec, 0)
 
 
 def test_it_plants_nothing_if_nothing_pays():

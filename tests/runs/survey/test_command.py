@@ -15,8 +15,9 @@ def test_a_survey_is_made_told_and_fitted(surveyed, tmp_path, capsys):
     assert "| oracle | " in told
     found = json.loads(said_by(capsys, "survey", str(surveyed.path), "--json"))
     assert [each["choice"] for each in found][:2] == ["oracle", "search 1"]
-    words = ["fit", "ranker", str(surveyed.path), "--steps", "5", "--out", str(tmp_path / "mine.safetensors")]
-    assert "of 1 tasks, SHA-256" in said_by(capsys, *words)
+    words = ["--steps", "5", "--out", str(tmp_path / "mine.safetensors")]
+    assert "of 1 tasks, SHA-256" in said_by(capsys, "fit", "ranker", str(surveyed.path), *words)
+    assert "of 2 tasks, SHA-256" in said_by(capsys, "fit", "ranker", str(surveyed.path), str(surveyed.path), *words)
     ended = said_by(
         capsys, "play", "--policy", f"ranker:{tmp_path / 'mine.safetensors'}", "--task", tiny_task(tmp_path)
     )
@@ -31,6 +32,7 @@ def test_a_survey_is_made_told_and_fitted(surveyed, tmp_path, capsys):
         (["survey", "nowhere.parquet"], "nowhere.parquet is no file of a survey"),
         (["survey", "small", "--tasks", "0"], "tasks is 0; give a number from 1"),
         (["survey", "small", "--fit", "nowhere.parquet"], "nowhere.parquet is no file of a survey"),
+        (["fit", "ranker"], "no survey was given; name at least one file"),
         (["fit", "ranker", "nowhere.parquet"], "nowhere.parquet is no file of a survey"),
         (["fit", "ranker", "nowhere.parquet", "--members", "0"], "members = 0; give a value from 1"),
     ],

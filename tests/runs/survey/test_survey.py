@@ -110,6 +110,18 @@ def test_pairs_are_of_two_slots_and_the_same_for_every_survey():
     assert {each for each in few if len(each) == 2} <= set(pairs)
 
 
+def test_a_few_single_seeds_are_drawn_for_the_task_and_the_same_for_every_survey():
+    name = "family:small-exam/1"
+    every, few, more = (structures_of(SurveyConfig(pairs=0, singles=count), name) for count in (0, 3, 5))
+    assert [len(few), len(more)] == [4, 6]
+    assert set(few) < set(more) < set(every)
+    assert few[0] == (), "the host alone is always trained"
+
+
+def test_a_survey_begins_with_the_task_it_is_told_to():
+    assert SurveyConfig(tasks=2, first=7).task_names("small") == ["family:small/7", "family:small/8"]
+
+
 def test_a_file_or_lines_of_another_family_are_not_added_to(surveyed, tmp_path):
     path = tmp_path / "survey.parquet"
     shutil.copy(surveyed.path, path)
@@ -144,6 +156,8 @@ def test_a_place_that_cannot_be_written_to_is_told(surveyed, tmp_path):
     ("changes", "family", "message"),
     [
         ({"tasks": 0}, FAMILY, "tasks is 0; give a number from 1 to 100,000"),
+        ({"first": -1}, FAMILY, "first is -1; give a number from 0"),
+        ({"singles": -1}, FAMILY, "singles is -1; give a number from 0 to 10,000"),
         ({"seeds": 0}, FAMILY, "seeds is 0; give a number from 1"),
         ({"pairs": -1}, FAMILY, "pairs is -1; give a number from 0 to 1,000"),
         ({}, "small/3", "'small/3' is a task; give a family, such as small, or a file that ends with .parquet"),
