@@ -1,6 +1,7 @@
 """What an exam says of how far it is, in `status.json`, for whoever looks at its directory."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,7 +35,8 @@ class ExamProgress:
         elif isinstance(error, KeyboardInterrupt):
             self._write(RunState.INTERRUPTED)
         else:
-            self._write(RunState.FAILED, f"{type(error).__name__}: {error}")
+            with suppress(Unwritable):  # what went wrong may be that nothing can be written
+                self._write(RunState.FAILED, f"{type(error).__name__}: {error}")
 
     def stage(self, title: str, total: int, done: int) -> None:
         """Another stage begins, of which some episodes may be known."""
