@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from esper.contracts import EsperError
 from esper.dashboard.comparing import compared
+from esper.dashboard.run_feed import RunFeed
 from esper.dashboard.sources import Sources, UnknownSource
 from esper.telemetry import plain
 
@@ -80,19 +81,20 @@ def build_app(root: Path, token: str | None = None, hosts: frozenset[str] | None
         asked = request.query_params
         name, before = asked.get("source", ""), _number(asked.get("before"))
         limit = min(MOST_LIMIT, _number(asked.get("limit")) or 40)
-        return await answer(lambda: sources.of_run(name).episodes(before, limit, asked.get("purpose", "")))
+        purpose = asked.get("purpose", "")
+        return await answer(lambda: sources.ask([name], lambda run: run.episodes(before, limit, purpose)))
 
     async def episode(request: Request) -> Response:
         name, number = request.query_params.get("source", ""), request.query_params.get("number", "")
-        return await answer(lambda: _episode(sources, name, number))
+        return await answer(lambda: sources.ask([name], lambda run: _episode(run, number)))
 
     async def comparison(request: Request) -> Response:
-        one, two = (request.query_params.get(each, "") for each in ("first", "second"))
+        names = [request.query_params.get(each, "") for each in ("first", "second")]
 
         def make() -> Any:
-            for name in (one, two):
+            for name in names:
                 sources.refreshed(name)
-            return compared(sources.of_run(one), sources.of_run(two))
+            return sources.ask(names, compared)
 
         return await answer(make)
 
@@ -131,9 +133,9 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) < 16 else None
 
 
-def _episode(sources: Sources, name: str, number: str) -> Any:
-    feed, counted = sources.of_run(name), _number(number)
-    story = feed.live_story(number) if counted is None else feed.episode(counted)
+def _episode(run: RunFeed, number: str) -> Any:
+    counted = _number(number)
+    story = run.live_story(number) if counted is None else run.episode(counted)
     if story is None:
         raise UnknownSource(f"there is no episode '{number[:40]}' any more")
     return story

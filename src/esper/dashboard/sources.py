@@ -2,10 +2,10 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from esper.contracts import EsperError
 from esper.dashboard.exam_feed import ExamFeed
@@ -13,6 +13,8 @@ from esper.dashboard.run_feed import RunFeed
 from esper.telemetry import ExamStatus, RunStatus, read_status, state_now
 
 MOST_SOURCES, MOST_OPEN = 1_000, 6
+
+Answer = TypeVar("Answer")
 
 
 class NothingToSee(EsperError):
@@ -120,15 +122,18 @@ class Sources:
                 self._doctor.start()
             return feed.cursor, feed.news(cursor)
 
-    def of_run(self, name: str) -> RunFeed:
-        """The feed of a run that was looked at before."""
+    def ask(self, names: Sequence[str], question: Callable[..., Answer]) -> Answer:
+        """What the feeds of these runs answer; nobody reads on meanwhile."""
         with self._lock:
-            feed = self._feed(name)
-            if not isinstance(feed, RunFeed):
-                raise UnknownSource(f"'{name}' is an exam, and has no episodes")
-            if not feed.log.report.lines:
-                feed.refresh()
-            return feed
+            return question(*map(self._run, names))
+
+    def _run(self, name: str) -> RunFeed:
+        feed = self._feed(name)
+        if not isinstance(feed, RunFeed):
+            raise UnknownSource(f"'{name[:80]}' is an exam, and has no episodes")
+        if not feed.log.report.lines:
+            feed.refresh()
+        return feed
 
     def _look(self) -> list[Source]:
         found = find_sources(self.root)

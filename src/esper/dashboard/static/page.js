@@ -60,7 +60,9 @@ class View {
       if (part === "rounds" || part === "evaluations") this[part].splice(value.from, Infinity, ...value.rows);
       else this.parts[part] = value;
     }
-    if (this.kind !== "exam" && news.count && news.count.episodes !== before) await this.newest();
+    if (this.kind !== "exam" && news.count && news.count.episodes !== before) {
+      try { await this.newest(); } catch (error) { document.getElementById("link").textContent = error.message; }
+    }
     this.redraw(Object.keys(news));
     if (!this.restored) this.restore();
     const dialog = document.getElementById("episode");
