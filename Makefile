@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow lint types format wheel exam exam-deciding exam-transfer ranker train-tamiyo clean
+.PHONY: help demo test test-slow test-browser lint types format wheel exam exam-deciding exam-transfer ranker train-tamiyo clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -26,6 +26,10 @@ test: $(VENV)/.has-test ## what protects users: about 4 minutes on 2 cores
 
 test-slow: $(VENV)/.has-test ## soaks and repeats: kills, lost workers, a thousand episodes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests
+
+test-browser: $(VENV)/.has-test ## the page in a headless Chromium, which apt installs if it is missing
+	command -v chromedriver >/dev/null || (sudo apt-get update && sudo apt-get install --yes chromium chromium-driver)
+	$(BIN)/python -m pytest tests/dashboard/test_browser.py
 
 lint: $(VENV)/.has-dev ## ruff
 	$(BIN)/ruff check .

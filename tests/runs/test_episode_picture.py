@@ -4,7 +4,7 @@ from rich.console import Console
 
 from esper.contracts import Stage, StageChanged
 from esper.runs import Game, narrate_episode
-from esper.runs.episode_picture import Span, spans
+from esper.telemetry import Span, spans
 from tests.runs.worlds import tiny_task
 
 

@@ -24,7 +24,7 @@ from esper.telemetry.events import EVENTS
 RECORDED = Path(__file__).parent / "recorded"
 """The directory of a run: two rounds, the second played again after a crash, then an event of every type it lacked.
 
-Its log was written by version 0.1.0, before events were read by msgspec.
+Its log was written by version 0.1.0, before events were read by msgspec, but for the EpisodeStarted at its end.
 """
 LEAVES = {
     int: st.integers(-(2**63), 2**63 - 1),

@@ -19,6 +19,8 @@ COMMANDS = {
     "show": ("esper.cli.runs:show", "show one run: state, settings, last rounds and evaluations"),
     "compare": ("esper.cli.runs:compare", "show runs side by side: return, quality, growth, cost, settings"),
     "doctor": ("esper.cli.runs:doctor", "say what looks wrong with a run, why, and what to try"),
+    "watch": ("esper.cli.dashboard:watch", "show runs and exams on a live page"),
+    "report": ("esper.cli.dashboard:report", "write runs and exams to one HTML file"),
     "query": ("esper.cli.runs:query", "ask a run's events by SQL"),
     "tasks": ("esper.cli.tasks:tasks", "list the tasks"),
     "checkpoint": ("esper.cli.checkpoint:checkpoint", "show, upgrade or export a checkpoint"),

@@ -10,7 +10,7 @@ import tyro
 from esper.cli.console import DONE, UNWELL, out, print_json, table_of
 from esper.runs import RunDirectory, RunState, TrainConfig, find_runs
 from esper.runs.comparison import RunOutcome, changed_settings, differing_settings, draw_outcomes, outcome_of
-from esper.runs.doctor import diagnose
+from esper.telemetry.doctor import diagnose
 from esper.telemetry.query import as_json, as_tsv
 from esper.telemetry.query import query as ask
 

@@ -3,11 +3,9 @@
 from esper.runs.config import PRESETS, InvalidConfig, TrainConfig, find_preset, load_config
 from esper.runs.directory import (
     NoDirectory,
-    NoRun,
     RunBusy,
     RunDirectory,
     RunExists,
-    RunState,
     SystemRefused,
     Unwritable,
     find_runs,
@@ -19,3 +17,4 @@ from esper.runs.policies import UnknownPolicy, find_policy
 from esper.runs.progress import Panel, Quiet, RoundLines, comparison_table
 from esper.runs.run import Run, check_first_weights
 from esper.runs.run_picture import draw_run
+from esper.telemetry import NoRun, RunState

@@ -3,39 +3,29 @@
 config.toml     every setting
 events.jsonl    what happened, one event per line
 status.json     how far it is, and how it ended
+live/           the episodes that are being played
 checkpoints/    round-00012.pt and so on, and best.pt
 profile/        where the time goes, if that was asked for
 run.lock        held by the process that trains
 """
 
 import os
-import socket
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from enum import StrEnum
+from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
 import msgspec
-import psutil
 
 from esper.contracts import EsperError, cure_for
 from esper.runs.config import TrainConfig, load_config
+from esper.telemetry import RunFiles, RunState, RunStatus, this_process
 
 CHECKPOINT = "round-{:05d}.pt"
-MAX_STATUS_BYTES = 65_536
-CLOCK_SLACK = 2.0
-"""Seconds by which two readings of when a process began may differ."""
 
 
 class RunExists(EsperError):
     """The directory is taken."""
-
-
-class NoRun(EsperError):
-    """The directory holds no run."""
 
 
 class NoDirectory(EsperError):
@@ -59,56 +49,11 @@ class SystemRefused(EsperError):
     """The system refused something in the middle of a run."""
 
 
-class RunState(StrEnum):
-    """How a run is. `RUNNING` whose process is gone is `KILLED`."""
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-    HALTED = "halted"
-    KILLED = "killed"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Status:
-    """How far a run is, as written by the process that trains it."""
-
-    state: RunState
-    round: int
-    """Rounds that are complete."""
-    rounds: int
-    updated: float
-    """Unix seconds."""
-    pid: int
-    host: str
-    best: float | None = None
-    """Mean return of the best evaluation."""
-    best_round: int | None = None
-    reason: str | None = None
-    """Why it failed or was halted."""
-    started: float | None = None
-    """When the process began, in Unix seconds: another process may get its number later."""
-
-    def is_of_a_living_process(self) -> bool:
-        """Whether the process that wrote this is there. Of another machine only its own word is known."""
-        if self.host != socket.gethostname():
-            return self.state is RunState.RUNNING
-        with suppress(psutil.Error):
-            began = psutil.Process(self.pid).create_time()
-            return self.started is None or abs(began - self.started) < CLOCK_SLACK
-        return False
-
-
-class RunDirectory:
-    """The files of one run."""
+class RunDirectory(RunFiles):
+    """The files of one run, for those who train, play or resume it."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.config_file = path / "config.toml"
-        self.events_file = path / "events.jsonl"
-        self.status_file = path / "status.json"
+        super().__init__(path)
         self.checkpoints = path / "checkpoints"
         self.profiles = path / "profile"
         self._lock = filelock.FileLock(path / "run.lock")
@@ -134,8 +79,7 @@ class RunDirectory:
     def open(cls, path: Path) -> "RunDirectory":
         """An existing run."""
         found = cls(path)
-        if not found.config_file.is_file():
-            raise NoRun(f"{path} holds no run: there is no config.toml; 'esper runs' lists the runs")
+        found.require()
         return found
 
     def config(self) -> TrainConfig:
@@ -157,27 +101,8 @@ class RunDirectory:
         finally:
             self._lock.release()
 
-    def write_status(self, status: Status) -> None:
+    def write_status(self, status: RunStatus) -> None:
         write_whole(self.status_file, msgspec.json.format(msgspec.json.encode(status), indent=1))
-
-    def status(self) -> Status | None:
-        """What was written last; None if nothing readable was."""
-        try:
-            with self.status_file.open("rb") as file:
-                return msgspec.json.decode(file.read(MAX_STATUS_BYTES), type=Status)
-        except (OSError, msgspec.DecodeError):
-            return None
-
-    def state(self) -> RunState:
-        """How the run is now. Reads only: nothing is locked, so nobody is disturbed.
-
-        A process writes how it ended before it is gone, so a status read after that is its last word.
-        """
-        status = self.status()
-        if status is not None and status.state is RunState.RUNNING and not status.is_of_a_living_process():
-            status = self.status()
-            return RunState.KILLED if status is not None and status.state is RunState.RUNNING else _state_in(status)
-        return _state_in(status)
 
     def checkpoint(self, round_number: int) -> Path:
         return self.checkpoints / CHECKPOINT.format(round_number)
@@ -209,14 +134,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def _state_in(status: Status | None) -> RunState:
-    return RunState.UNKNOWN if status is None else status.state
-
-
-def status_now(state: RunState, round_number: int, rounds: int) -> Status:
+def status_now(state: RunState, round_number: int, rounds: int) -> RunStatus:
     """A status of this process, now."""
-    began = psutil.Process().create_time()
-    return Status(state, round_number, rounds, time.time(), os.getpid(), socket.gethostname(), started=began)
+    return RunStatus(state=state, round=round_number, rounds=rounds, **this_process())
 
 
 def find_runs(root: Path) -> list[RunDirectory]:

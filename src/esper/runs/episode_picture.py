@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from esper.contracts import Event, SlotId, Stage, StageChanged
-from esper.telemetry import DecisionMade, RewardPaid
+from esper.contracts import Event, SlotId, Stage
+from esper.telemetry import DecisionMade, RewardPaid, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,32 +34,6 @@ class EpisodeStory:
     events: tuple[Event, ...]
     alphas: Sequence[Mapping[SlotId, float]]
     twin: Sequence[float]
-
-
-@dataclass(frozen=True)
-class Span:
-    """A slot was in a stage from the beginning of one epoch to the beginning of another."""
-
-    slot: SlotId
-    stage: Stage
-    begin: int
-    end: int
-
-
-def spans(events: Sequence[Event], horizon: int) -> list[Span]:
-    """All stages but DORMANT, in the order in which they began."""
-    open_since: dict[SlotId, tuple[Stage, int]] = {}
-    found: list[Span] = []
-    for event in events:
-        if not isinstance(event, StageChanged):
-            continue
-        if event.slot in open_since:
-            stage, begin = open_since.pop(event.slot)
-            found.append(Span(event.slot, stage, begin, event.epoch))
-        if event.after is not Stage.DORMANT:
-            open_since[event.slot] = (event.after, event.epoch)
-    found += [Span(slot, stage, begin, horizon) for slot, (stage, begin) in open_since.items()]
-    return [span for span in found if span.end > span.begin]
 
 
 def draw_episode(story: EpisodeStory, out: Path) -> bool:

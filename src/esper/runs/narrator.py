@@ -21,7 +21,7 @@ from esper.runs.episode_picture import EpisodeStory, draw_episode
 from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.player import Game, Job, Player, Purpose
 from esper.runs.policies import find_policy
-from esper.telemetry import DecisionMade, EpisodeFinished, RewardPaid, RolledBack
+from esper.telemetry import DecisionMade, EpisodeFinished, EpisodeStarted, RewardPaid, RolledBack
 
 
 class Narrator(EpisodeRecorder):
@@ -56,7 +56,7 @@ class Narrator(EpisodeRecorder):
             for line in self._aside:
                 self.console.print(f"               {line}", soft_wrap=True)
             self._aside = []
-        else:
+        elif not isinstance(event, EpisodeStarted):
             self._aside.append(_told(event))
 
 

@@ -36,7 +36,7 @@ from esper.rewards import RewardConfig
 from esper.rl import MOOD, Buffer, MemoryState, Observation, Sequences, value_of
 from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.policies import find_policy
-from esper.telemetry import EpisodeFinished
+from esper.telemetry import EpisodeFinished, LiveFile, SeedLife
 from esper.telemetry.profiler import now
 
 
@@ -60,6 +60,8 @@ class Job:
     """The seed of what is played, if not the episode's own: episodes of one world differ in their actions only."""
     detailed: bool = field(default=False, kw_only=True)
     """Whether gradients and memories are looked at along the way."""
+    round: int = field(default=0, kw_only=True)
+    """Of the run that it belongs to."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Game:
     data_dir: str | None = None
     record: bool = True
     """Whether decisions, rewards and changes of stage are kept as events."""
+    live: str = ""
+    """The folder in which episodes are shown while they are played; empty for nowhere."""
 
     def build_env(self, task: str | Task, splits: Splits | None = None) -> GrowEnv:
         """The environment of a task or a family; loads its data unless it is given."""
@@ -145,7 +149,7 @@ class Player:
 
     def play(self, job: Job, recorder: EpisodeRecorder | None = None) -> Played:
         """The whole episode. The same job under the same weights gives the same result in any process."""
-        return self.play_in(self.env_for(job), job, recorder or EpisodeRecorder(job.detailed))
+        return self.play_in(self.env_for(job), job, recorder or EpisodeRecorder(job.detailed, self._live(job)))
 
     def play_in(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> Played:
         """The whole episode in this environment."""
@@ -153,6 +157,9 @@ class Player:
         sequences, finished = self._episode(env, job, recorder)
         told = tuple(recorder.events) if self.game.record or job.detailed else ()
         return Played(job, finished, told, sequences)
+
+    def _live(self, job: Job) -> LiveFile | None:
+        return LiveFile(Path(self.game.live), job.round, job.seed) if self.game.live else None
 
     def env_for(self, job: Job) -> GrowEnv:
         """Where a job is played."""
@@ -169,6 +176,7 @@ class Player:
         started = now(self.game.compute.device)
         policy, generator = self.policy_for(job), stream(job.seed, "actions")
         observation, _ = env.reset(seed=job.seed if job.world is None else job.world)
+        recorder.begin(env, job.task, job.policy, job.purpose.value)
         state = policy.start(env.codec)
         row = (
             Row(env.task.horizon, observation, state.memory, policy.moods > 0) if isinstance(policy, Learned) else None
@@ -186,9 +194,9 @@ class Player:
                 row.add(tensors(seen), decision, reward, over, expected, state.mood)
                 recorder.remember(state.memory)
         recorder.conclude()
-        return None if row is None else row.sequences(), tally.finished(
-            env, job, now(self.game.compute.device) - started
-        )
+        seconds = now(self.game.compute.device) - started
+        finished = tally.finished(env, job, recorder.seeds(), seconds)
+        return None if row is None else row.sequences(), finished
 
     def _expected(self, observation: Arrays, state: MemoryState) -> float:
         """Of the state after the horizon, with the masks and the memory that the last action left."""
@@ -240,7 +248,7 @@ class EpisodeTally:
             op = info["executed"].op.name
             self.ops[op] = self.ops.get(op, 0) + 1
 
-    def finished(self, env: GrowEnv, job: Job, seconds: float) -> EpisodeFinished:
+    def finished(self, env: GrowEnv, job: Job, seeds: tuple[SeedLife, ...], seconds: float) -> EpisodeFinished:
         assert env.episode is not None
         body, kept = env.episode.body, env.episode.snapshot.delivered
         panic = self.info["panic"]
@@ -258,4 +266,5 @@ class EpisodeTally:
             ops=self.ops,
             panic=panic,
             seconds=seconds,
+            seeds=seeds,
         )

@@ -33,7 +33,7 @@ from esper.rl import (
 )
 from esper.runs.backends import Backend, make_backend, one_thread
 from esper.runs.config import TrainConfig
-from esper.runs.directory import RunDirectory, RunState, SystemRefused, status_now
+from esper.runs.directory import RunDirectory, SystemRefused, status_now
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played, Purpose
 from esper.runs.profiling import profile_episode
@@ -51,8 +51,10 @@ from esper.telemetry import (
     RunInterrupted,
     RunResumed,
     RunStarted,
+    RunState,
     StepMoved,
     UpdateExaminer,
+    forget_live,
 )
 from esper.telemetry.profiler import now, profiled
 
@@ -139,13 +141,16 @@ class Run:
             self.recorder.round = self.counters.round
             if config.compare:
                 self.compared = self._compare(backend)
+        forget_live(self.directory.live)
         self.recorder.note(RunFinished(self.counters.best_round, time.perf_counter() - started))
         return RunState.FINISHED
 
     def _backend(self) -> Backend:
-        config = self.config
+        config, game = self.config, self.config.game()
+        if game.record:
+            game = replace(game, live=str(self.directory.live.resolve()))
         where = (config.workers, config.timeout, config.ray_address)
-        return make_backend(config.backend, config.game(), *where, gpus_per_worker=config.gpus_per_worker)
+        return make_backend(config.backend, game, *where, gpus_per_worker=config.gpus_per_worker)
 
     def _round(self, backend: Backend) -> None:
         """Play, update, evaluate, save."""
@@ -172,6 +177,7 @@ class Run:
                 Purpose.TRAIN,
                 world=seeds[place - place % repeats],
                 detailed=self.recorder.detailed,
+                round=self.counters.round,
             )
             for place, seed in enumerate(seeds)
         ]
@@ -213,7 +219,8 @@ class Run:
         return self.config.profile and self.counters.round == min(PROFILED_ROUND, self.config.rounds - 1)
 
     def _play(self, backend: Backend, jobs: Sequence[Job]) -> list[Played]:
-        """All jobs, their events logged as they complete."""
+        """All jobs, their events logged as they complete; until then they are shown in the folder `live`."""
+        forget_live(self.directory.live)
 
         def done(played: Played) -> None:
             self.recorder.note_all([*played.events, played.finished], played.job.seed)
@@ -224,7 +231,7 @@ class Run:
         """Greedy play on the evaluation seeds; keeps the weights if they are the best so far."""
         config, number = self.config, self.counters.round
         seeds, tasks = EVALUATION_SEEDS[: config.evaluation_episodes], config.evaluation_task or config.task
-        jobs = [Job(task, seed, "greedy", Purpose.EVALUATE) for task in tasks for seed in seeds]
+        jobs = [Job(task, seed, "greedy", Purpose.EVALUATE, round=number) for task in tasks for seed in seeds]
         finished = [played.finished for played in self._play(backend, jobs)]
         found = evaluated(finished, self.counters.best)
         self.recorder.note(found)
@@ -238,7 +245,7 @@ class Run:
             restore(load_checkpoint(self.directory.best), self.learner)
         seeds = COMPARISON_SEEDS[: self.config.compare]
         jobs = [
-            Job(task, seed, policy, Purpose.COMPARE)
+            Job(task, seed, policy, Purpose.COMPARE, round=self.counters.round)
             for task in self.config.task
             for seed in seeds
             for policy in COMPARED

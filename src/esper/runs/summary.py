@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from scipy import stats
-
 from esper.rl import UpdateMetrics
-from esper.telemetry import EpisodeFinished, EvaluationMade, HeadFigures, RoundFinished, UpdateMade
+from esper.telemetry import EpisodeFinished, EvaluationMade, HeadFigures, RoundFinished, UpdateMade, interval, mean
 
 
 def summarise(finished: Sequence[EpisodeFinished], seconds: float) -> RoundFinished:
@@ -50,24 +47,10 @@ def evaluated(finished: Sequence[EpisodeFinished], best: float | None) -> Evalua
     )
 
 
-def mean(numbers: Sequence[float]) -> float:
-    """The arithmetic mean."""
-    return float(np.mean(numbers))
-
-
 def mean_gain(finished: Sequence[EpisodeFinished]) -> float | None:
     """Quality over the twins'; None without twins."""
     gains = [each.quality - each.twin_quality for each in finished if each.twin_quality is not None]
     return mean(gains) if gains else None
-
-
-def interval(numbers: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean; the mean alone for a single number."""
-    if len(numbers) < 2:
-        return numbers[0], numbers[0]
-    spread = stats.sem(numbers)
-    low, high = stats.t.interval(0.95, len(numbers) - 1, loc=np.mean(numbers), scale=max(spread, 1e-12))
-    return float(low), float(high)
 
 
 def update_event(metrics: UpdateMetrics, seconds: float) -> UpdateMade:

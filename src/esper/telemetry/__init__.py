@@ -12,6 +12,7 @@ from esper.telemetry.events import (
     DecisionMade,
     DetailChanged,
     EpisodeFinished,
+    EpisodeStarted,
     EvaluationMade,
     GradientsSeen,
     HeadFigures,
@@ -25,19 +26,30 @@ from esper.telemetry.events import (
     RunInterrupted,
     RunResumed,
     RunStarted,
+    SeedLife,
     SinkFailed,
     StepMoved,
     UpdateExamined,
     UpdateMade,
     WorkerReplaced,
 )
+from esper.telemetry.exam_row import ExamRow
+from esper.telemetry.exam_rows import BadExam, read_rows, rows_so_far
 from esper.telemetry.gradients import GradientCollector, UpdateExaminer, memory_figures
+from esper.telemetry.interval import interval, mean
+from esper.telemetry.live import LiveFile, forget_live
 from esper.telemetry.log import (
     EventLog,
     LogReport,
+    NewerLog,
     Record,
     effective,
+    plain,
     read_log,
+    whole_lines,
 )
 from esper.telemetry.metrics import figures_of
+from esper.telemetry.run_files import BadSettings, NoRun, RunFiles, WatchedSettings
 from esper.telemetry.sinks import check_sinks, open_sinks
+from esper.telemetry.spans import Span, spans
+from esper.telemetry.status import ExamStatus, RunState, RunStatus, read_status, state_now, this_process

@@ -1,7 +1,7 @@
 """Every kind of event that a run writes, beside those of the contracts. docs/events.md says what each field means.
 
 Qualities, shares and probabilities are fractions; times are seconds; "growth" is total over host parameters.
-None is "not measured", never zero. A field that is None by default is one that older logs lack.
+None is "not measured", never zero. A field with a default is one that older logs lack.
 """
 
 from dataclasses import dataclass, field
@@ -61,6 +61,30 @@ class RunHalted(Event):
 
 
 @dataclass(frozen=True)
+class EpisodeStarted(EpisodeEvent):
+    """An episode of a policy begins: what is played, and what there is to choose from."""
+
+    task: str
+    policy: str
+    purpose: str
+    horizon: int
+    host_parameters: int
+    slots: tuple[str, ...]
+    blueprints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SeedLife:
+    """One seed, from its germination to its last stage in the episode."""
+
+    slot: str
+    blueprint: str | None
+    germinated: int
+    ended: int | None
+    stage: str
+
+
+@dataclass(frozen=True)
 class EpisodeFinished(Event):
     """One episode of one policy, from its first epoch to the horizon or the governor's panic."""
 
@@ -77,6 +101,7 @@ class EpisodeFinished(Event):
     ops: dict[str, int]
     panic: str | None
     seconds: float
+    seeds: tuple[SeedLife, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +132,8 @@ class RewardPaid(EpisodeEvent):
     loss: float
     growth: float
     contributions: dict[str, float] = field(default_factory=dict)
+    twin_quality: float | None = None
+    alphas: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)

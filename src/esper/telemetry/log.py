@@ -1,6 +1,6 @@
 """The log of a run: one event per line, only ever appended to, readable after any interruption and while it grows.
 
-    {"schema":2,"time":1767225600.25,"round":3,"episode":17,"event":"RolledBack","data":{"epoch":4,"reason":"..."}}
+    {"schema":3,"time":1767225600.25,"round":3,"episode":17,"event":"RolledBack","data":{"epoch":4,"reason":"..."}}
 
 A line that was cut off by a crash is lost alone. Readers leave damaged and unknown lines out and count them. JSON has
 no NaN and no infinities, and null means None, so these floats are the strings "NaN", "Infinity" and "-Infinity", which
@@ -10,6 +10,7 @@ SQL takes as numbers too.
 import errno
 import math
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, is_dataclass
@@ -23,8 +24,8 @@ import numpy as np
 from esper.contracts import EsperError, Event, cure_for
 from esper.telemetry.events import EVENTS, RunResumed, RunStarted
 
-SCHEMA = 2
-"""Of the lines. Changing, adding or removing a field of any event makes another one."""
+SCHEMA = 3
+"""Of the lines. Changing, adding or removing a field of any event makes another one. Older lines are still read."""
 MAX_LINE_BYTES = 4_000_000
 """A longer line is damaged; no more of it than this is ever held."""
 END_OF_TIME = 253_402_300_800.0
@@ -173,6 +174,10 @@ class _Line(_Version):
 
 
 _VERSION, _LINE = msgspec.json.Decoder(_Version), msgspec.json.Decoder(_Line)
+_HEAD = re.compile(
+    rb'\{"schema":(\d{1,9}),"time":\d[\d.e+]*,"round":-?\d+,"episode":(?:null|-?\d+),"event":"(\w+)","data":\{'
+)
+"""How this program begins a line: enough to pass over an event that nobody wants."""
 # Not strict, so that the names of floats that are not finite are taken as such.
 _EVENTS = {name: msgspec.json.Decoder(kind, strict=False) for name, kind in EVENTS.items()}
 
@@ -220,7 +225,12 @@ def read_log(path: Path, report: LogReport | None = None, only: tuple[type[Event
     """
     report = LogReport() if report is None else report
     wanted = {name for name, kind in EVENTS.items() if issubclass(kind, (*only, RunResumed))}
+    others = {name.encode() for name in EVENTS.keys() - wanted}
     for line in whole_lines(path, report):
+        head = _HEAD.match(line)
+        if head and head[2] in others and int(head[1]) <= SCHEMA and line.endswith(b"}}\n"):
+            report.older += int(head[1]) < SCHEMA
+            continue
         record = _read(line, path, report, wanted)
         if record is not None:
             yield record

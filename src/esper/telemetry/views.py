@@ -5,7 +5,7 @@ lines that SQL cannot cast to the types of their fields, are in none of them.
 """
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -79,12 +79,12 @@ def sql_type(annotation: Any, optional: bool = True) -> str:
 
 
 def columns_of(record: Any, optional: bool = True) -> dict[str, str]:
-    """The fields of a dataclass in their order, with their types in SQL; `optional`: those that are None by default."""
+    """The fields of a dataclass in their order, with their types in SQL; `optional`: those with a default."""
     hints = get_type_hints(record)
     return {
         each.name: sql_type(hints[each.name], optional)
         for each in fields(record)
-        if optional or each.default is not None
+        if optional or (each.default is MISSING and each.default_factory is MISSING)
     }
 
 
@@ -98,7 +98,7 @@ def _parsed(source: str, columns: dict[str, str]) -> str:
 
 
 def _parsed_event(kind: type[Event]) -> str:
-    """The same of an event; fields that are None by default may be missing, as in older logs."""
+    """The same of an event; fields with a default may be missing, as in older logs."""
     columns, required = columns_of(kind), columns_of(kind, optional=False)
     if columns == required:
         return _parsed("data", columns)
@@ -153,7 +153,7 @@ def _event_view(kind: type[Event]) -> str:
     if issubclass(kind, (EpisodeEvent, EpisodeFinished)):
         place += ["episode", "play"]
     if issubclass(kind, EpisodeEvent):
-        place += ["task", "policy", "purpose"]
+        place += [name for name in ("task", "policy", "purpose") if name not in columns]
     own = [f'fields."{name}" AS "{name}"' for name in columns]
     parsed = _parsed_event(kind) if columns else "data"
     return f"""
@@ -235,6 +235,14 @@ def _seeds() -> str:
     """
 
 
+def _alphas() -> str:
+    life = "time, round, episode, play, task, policy, purpose, epoch"
+    return f"""
+        SELECT {life}, entry.key AS slot, entry.value AS alpha
+        FROM (SELECT {life}, unnest(map_entries(alphas)) AS entry FROM {RewardPaid.__name__})
+    """
+
+
 def _heads() -> str:
     figures = ", ".join(f"entry.value.{name} AS {name}" for name in columns_of(HeadFigures))
     return f"""
@@ -271,6 +279,7 @@ VIEWS: dict[str, str] = {
     "episodes": _plain(EpisodeFinished),
     "decisions": _plain(DecisionMade),
     "rewards": _plain(RewardPaid),
+    "alphas": _alphas(),
     "seeds": _seeds(),
     "updates": _plain(UpdateMade),
     "heads": _heads(),

@@ -1,6 +1,6 @@
 """Rows of exams that were never sat."""
 
-from esper.runs.exam.row import ExamRow
+from esper.telemetry.exam_row import ExamRow
 
 
 def made_row(policy="learned", seed=0, quality=0.5, task="toy", parameters=200, **changed):

@@ -45,7 +45,7 @@ def test_the_command_goes_on_and_then_knows_all(said, folder):
     assert "What there was to win" in told
     assert "8 episodes, 8 of them known" in said("--out", "exam", "--survey", "survey.parquet")
     assert {path.name for path in (folder / "exam").iterdir()} == {
-        "exam.csv", "exam.html", "exam.json", "exam.lock", "exam.md", "exam.parquet", "rows.jsonl",
+        "exam.csv", "exam.html", "exam.json", "exam.lock", "exam.md", "exam.parquet", "rows.jsonl", "status.json",
         "family-small-exam.png", "family-small-exam.svg",
     }  # fmt: skip
 

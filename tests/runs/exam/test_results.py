@@ -10,7 +10,7 @@ from esper.contracts import Style, Topology
 from esper.growth import Fossil
 from esper.runs.directory import Unwritable
 from esper.runs.exam.results import MAX_BYTES, ExamResults
-from esper.runs.exam.rows_file import BadExam
+from esper.telemetry.exam_rows import BadExam
 from tests.runs.exam.rows import made_row
 
 FOSSILS = (

@@ -10,12 +10,12 @@ import numpy as np
 
 from esper.environment import find_task
 from esper.runs.exam.nested_bootstrap import means
-from esper.runs.exam.row import ExamRow
-from esper.runs.exam.rows_file import check_rows
 from esper.runs.exam.statistics import Bootstrap, Estimate, Numbers, UnmatchedPairs, rows_of, share_above_zero
 from esper.runs.exam.summary import CONTROL, Comparison, Terms
 from esper.runs.exam.winnings import Winnings, oracle_gains
 from esper.runs.survey import TaskSurvey, rent_band
+from esper.telemetry.exam_row import ExamRow
+from esper.telemetry.exam_rows import check_rows
 
 TRAITS = ("host", "kernel", "data", "optimizer")
 """By which tasks are grouped, and by rent."""

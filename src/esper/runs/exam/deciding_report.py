@@ -9,9 +9,9 @@ from esper.runs.exam.deciding_figure import GainFigure
 from esper.runs.exam.deciding_tables import group_tables, tables_of
 from esper.runs.exam.nested_bootstrap import LEAST_TASKS
 from esper.runs.exam.page import TEMPLATES, Page, Part, Picture, write_page
-from esper.runs.exam.row import ExamRow
 from esper.runs.exam.summary import CONTROL, Terms
 from esper.runs.exam.winnings import MOST_TRAININGS
+from esper.telemetry.exam_row import ExamRow
 
 FEW_TASKS = 20
 """With fewer, bootstrap intervals are clearly too narrow."""

@@ -3,6 +3,7 @@
 exam.json       what decides the results; another exam is refused
 exam.lock       held by the process that plays
 rows.jsonl      every episode, written as it ends
+status.json     how far it is, and how it ended
 exam.*          the report
 """
 

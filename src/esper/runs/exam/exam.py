@@ -11,16 +11,17 @@ from esper.runs.exam.config import SEARCH, ExamConfig, budget_of, control_of
 from esper.runs.exam.deciding import summarise_families
 from esper.runs.exam.deciding_report import write_deciding
 from esper.runs.exam.directory import claimed
+from esper.runs.exam.exam_status import ExamProgress
 from esper.runs.exam.examiner import Examined, Examiner, ScheduledJob, StaticJob, TrialJob
 from esper.runs.exam.identity import ExamIdentity
 from esper.runs.exam.report import write_report
 from esper.runs.exam.results import ExamResults
-from esper.runs.exam.row import ExamRow
 from esper.runs.exam.search import rungs, search
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played, Purpose
 from esper.runs.watcher import Watcher
 from esper.telemetry import WorkerReplaced
+from esper.telemetry.exam_row import ExamRow
 
 Found = Mapping[tuple[str, str], Schedule]
 """The schedule of a search, by task and policy."""
@@ -30,7 +31,8 @@ class Exam:
     """One exam in one directory."""
 
     def __init__(self, config: ExamConfig, directory: Path, watcher: Watcher) -> None:
-        self.config, self.directory, self._watcher = config, directory, watcher
+        self.config, self.directory = config, directory
+        self._watcher = ExamProgress(directory, config.command(), watcher)
         self._interrupts = Interrupts()
 
     def hold(self) -> list[ExamRow]:
@@ -39,7 +41,7 @@ class Exam:
         SIGINT and SIGTERM raise `KeyboardInterrupt`; what was played until then is kept.
         """
         config = self.config
-        with self._interrupts, claimed(self.directory, ExamIdentity.of(config)), one_thread():
+        with self._interrupts, claimed(self.directory, ExamIdentity.of(config)), one_thread(), self._watcher:
             self._results = ExamResults(self.directory / "rows.jsonl")
             if self._results.left_out:
                 self._watcher.note(

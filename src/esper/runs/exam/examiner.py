@@ -11,9 +11,9 @@ from esper.controller import Decision, NoGrowth, Policy, Schedule
 from esper.environment import Episode, GrowEnv, SplitJudge, Task, find_task
 from esper.growth import Fossil, count_flops, count_parameters
 from esper.runs.episode_recorder import EpisodeRecorder
-from esper.runs.exam.row import ExamRow
 from esper.runs.exam.static import from_scratch, widened
 from esper.runs.player import Job, Played, Player
+from esper.telemetry.exam_row import ExamRow
 
 PASSES = 3
 """A training step counts as three forward passes: one forward, two backward."""

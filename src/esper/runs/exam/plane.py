@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from esper.contracts import ACCURACY
 from esper.runs.exam.drawing import CONTROL_LOOK, MARKERS, OTHERS, REFERENCE_LOOK, drawn, label_of
-from esper.runs.exam.row import ExamRow
 from esper.runs.exam.statistics import Estimate, rows_of
 from esper.runs.exam.summary import CONTROL, PolicySummary, Section
+from esper.telemetry.exam_row import ExamRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ from pathlib import Path
 from esper.environment import stem_of
 from esper.runs.exam.page import TEMPLATES, Page, Part, Picture, write_page
 from esper.runs.exam.plane import COSTS, Plane
-from esper.runs.exam.row import ExamRow
 from esper.runs.exam.summary import ExamSummary, Section, Terms, summarise
 from esper.runs.exam.tables import tables_of
+from esper.telemetry.exam_row import ExamRow
 
 FEW_SEEDS = 20
 """With fewer, bootstrap intervals are clearly too narrow."""

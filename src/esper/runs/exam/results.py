@@ -8,8 +8,8 @@ import msgspec
 from esper.checked import BadValue, checked
 from esper.growth import Fossil
 from esper.runs.directory import Unwritable
-from esper.runs.exam.row import ExamRow
-from esper.runs.exam.rows_file import read_bounded
+from esper.telemetry.exam_row import ExamRow
+from esper.telemetry.exam_rows import read_bounded
 
 MAX_BYTES = 256_000_000
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from esper.contracts import EsperError, nearest
-from esper.runs.exam.row import ExamRow
+from esper.telemetry.exam_row import ExamRow
 
 LEVEL = 0.95
 BATCH_NUMBERS = 4_000_000

@@ -9,8 +9,6 @@ import msgspec
 import numpy as np
 
 from esper.contracts import nearest
-from esper.runs.exam.row import ExamRow
-from esper.runs.exam.rows_file import check_rows
 from esper.runs.exam.statistics import (
     Bootstrap,
     Estimate,
@@ -22,6 +20,8 @@ from esper.runs.exam.statistics import (
     rows_of,
     share_above_zero,
 )
+from esper.telemetry.exam_row import ExamRow
+from esper.telemetry.exam_rows import check_rows
 
 T = TypeVar("T")
 

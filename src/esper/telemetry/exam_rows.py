@@ -1,10 +1,11 @@
-"""The rows of an exam as files: CSV, which is read back strictly, and Parquet."""
+"""The rows of an exam as files: line by line as they come, CSV, which is read back strictly, and Parquet."""
 
 import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import get_type_hints
@@ -14,7 +15,8 @@ import msgspec
 
 from esper.checked import shown_value
 from esper.contracts import EsperError
-from esper.runs.exam.row import ExamRow
+from esper.telemetry.exam_row import ExamRow
+from esper.telemetry.log import LogReport, whole_lines
 
 FIELDS: dict[str, type] = get_type_hints(ExamRow)
 COLUMNS = {**FIELDS, "growth": float, "score": float}
@@ -25,6 +27,22 @@ MAX_BYTES = 32_000_000
 
 class BadExam(EsperError):
     """Rows that no exam can have made, or a file that does not hold such rows."""
+
+
+class RowLine(msgspec.Struct):
+    """A line of `rows.jsonl` that has a row; what else it has is not read here."""
+
+    row: ExamRow
+
+
+_LINE = msgspec.json.Decoder(RowLine)
+
+
+def rows_so_far(path: Path, report: LogReport) -> Iterator[ExamRow]:
+    """The rows of `rows.jsonl` beyond those that `report` has; lines that hold none are passed over."""
+    for line in whole_lines(path, report):
+        with suppress(msgspec.DecodeError, RecursionError):
+            yield _LINE.decode(line).row
 
 
 def check_rows(rows: Sequence[ExamRow]) -> None:

@@ -9,14 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from esper.runs.directory import RunDirectory, RunState
-from esper.telemetry import (
+from esper.telemetry.anomalies import Detector, tame
+from esper.telemetry.detail import Level
+from esper.telemetry.events import (
     AnomalyRaised,
-    Detector,
     EpisodeFinished,
-    Level,
-    LogReport,
-    Record,
     RoundFinished,
     RunFailed,
     RunHalted,
@@ -25,10 +22,10 @@ from esper.telemetry import (
     StepMoved,
     UpdateExamined,
     WorkerReplaced,
-    effective,
-    read_log,
-    tame,
 )
+from esper.telemetry.log import LogReport, Record, effective, read_log
+from esper.telemetry.run_files import RunFiles, WatchedSettings
+from esper.telemetry.status import RunState
 
 FEWEST_ROUNDS = 5
 """At each end of a run, to say whether it learned."""
@@ -77,25 +74,26 @@ class Diagnosis:
 class Patient:
     """A run and what its log says."""
 
-    directory: RunDirectory
+    directory: RunFiles
     state: RunState
     records: Sequence[Record]
     """Those that count, without what is tame."""
     resumed: int
     """How often it was gone on with."""
     report: LogReport
+    settings: WatchedSettings
 
     @property
     def writes_events(self) -> bool:
-        return self.directory.config().telemetry.level is not Level.OFF
+        return self.settings.telemetry.level is not Level.OFF
 
 
-def diagnose(directory: RunDirectory) -> Diagnosis:
+def diagnose(directory: RunFiles) -> Diagnosis:
     """Examine a run."""
     state, report = directory.state(), LogReport()
     heard = [each for each in read_log(directory.events_file, report) if not tame(each.event)]
     resumed = sum(isinstance(each.event, RunResumed) for each in heard)
-    patient = Patient(directory, state, effective(heard), resumed, report)
+    patient = Patient(directory, state, effective(heard), resumed, report, directory.watched())
     anomalies, over = _anomalies(patient)
     status = directory.status()
     progress = "" if status is None else f", {status.round} of {status.rounds} rounds"
@@ -221,8 +219,7 @@ EXAMINATIONS: tuple[Callable[[Patient], list[Finding]], ...] = (
 
 def _anomalies(patient: Patient) -> tuple[list[Finding], list[str]]:
     """The anomalies that still stand or come again and again, and a word about those that are over."""
-    config = patient.directory.config()
-    detector = Detector(config.anomalies, config.expectations())
+    detector = Detector(patient.settings.anomalies, patient.settings.expected)
     raised = [(each.round + 1, anomaly) for each in patient.records for anomaly in detector.see(each.event)]
     standing = [(at, each) for at, each in raised if any(each is other for other in detector.standing.values())]
     findings = [Finding(f"{each.kind} since round {at}", each.message) for at, each in standing]

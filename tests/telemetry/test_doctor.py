@@ -19,7 +19,6 @@ from esper.rewards.modes import TERMS_OF
 from esper.rl import NonFinite, load_checkpoint
 from esper.runs import Quiet, Run, RunDirectory, RunState
 from esper.runs.directory import status_now
-from esper.runs.doctor import diagnose
 from esper.telemetry import (
     KINDS,
     AnomalyConfig,
@@ -44,6 +43,7 @@ from esper.telemetry import (
     effective,
     read_log,
 )
+from esper.telemetry.doctor import diagnose
 from esper.telemetry.sinks import SINKS
 from tests.runs.worlds import silent, small_config
 from tests.telemetry.cases import STARTED, UPDATE, finished, round_finished
