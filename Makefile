@@ -27,8 +27,9 @@ test: $(VENV)/.has-test ## what protects users: about 4 minutes on 2 cores
 test-slow: $(VENV)/.has-test ## soaks and repeats: kills, lost workers, a thousand episodes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests
 
+AS_ROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 test-browser: $(VENV)/.has-test ## the page in a headless Chromium, which apt installs if it is missing
-	command -v chromedriver >/dev/null || (sudo apt-get update && sudo apt-get install --yes chromium chromium-driver)
+	command -v chromedriver >/dev/null || ($(AS_ROOT) apt-get update && $(AS_ROOT) apt-get install --yes chromium chromium-driver)
 	$(BIN)/python -m pytest tests/dashboard/test_browser.py
 
 lint: $(VENV)/.has-dev ## ruff
