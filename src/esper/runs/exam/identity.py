@@ -10,7 +10,6 @@ import torch
 import esper
 from esper.environment import Splits, find_task
 from esper.runs.exam.config import ExamConfig
-from esper.runs.policies import file_of
 
 FORMAT = 3
 
