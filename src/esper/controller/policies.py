@@ -33,8 +33,8 @@ def find_policy(spec: str, fields: ObservationFields) -> Policy:
     """A control by name, `constant:SLOT:BLUEPRINT`, `schedule:FILE`, `ranker`, `ranker:FILE`, or a controller: a
     shipped one, that of a run directory, a checkpoint file.
 
-    Controllers play greedily; `sampled:CONTROLLER` draws, with the exploration that it was trained with. `fields` are the
-    features of the observations that the policy will see.
+    Controllers play greedily; `sampled:CONTROLLER` draws, with the exploration that it was trained with. `fields` are
+    the features of the observations that the policy will see.
     """
     if spec in CONTROLS:
         return CONTROLS[spec](fields)
