@@ -67,8 +67,8 @@ def graft(
 
     The keys of the model's `state_dict`, outputs and gradients stay what they were until a seed is there. `example` is
     run in training and evaluation mode, with gradients and without, to see what the submodules put out and to prove
-    that nothing has changed. `topology` overrides what the rank of the features suggests, for all slots or slot by slot, `blueprints` narrows what may
-    germinate, `generator` is what newborn seeds draw from.
+    that nothing has changed. `topology` overrides what the rank of the features suggests, for all slots or slot by
+    slot, `blueprints` narrows what may germinate, `generator` is what newborn seeds draw from.
 
     >>> import esper
     >>> from esper.contracts import Action, Op

@@ -13,6 +13,8 @@ from esper.telemetry.events import (
     DetailChanged,
     EpisodeFinished,
     EvaluationMade,
+    GardenHarvested,
+    GardenStarted,
     GradientsSeen,
     HeadFigures,
     MemoryExamined,
@@ -37,7 +39,9 @@ from esper.telemetry.log import (
     LogReport,
     Record,
     effective,
+    line_of,
     read_log,
+    record_of,
 )
 from esper.telemetry.metrics import figures_of
 from esper.telemetry.sinks import check_sinks, open_sinks

@@ -1,0 +1,1 @@
+"""Growth in somebody else's training loop."""
