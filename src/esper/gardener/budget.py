@@ -34,7 +34,9 @@ class Budget:
         for slot in slots:
             spent += offers[slot.slot][slot.blueprint] if slot.blueprint else Cost(0, 0)
         return tuple(
-            replace(slot, blueprints=tuple(name for name in slot.blueprints if self.holds(spent + offers[slot.slot][name])))
+            replace(
+                slot, blueprints=tuple(name for name in slot.blueprints if self.holds(spent + offers[slot.slot][name]))
+            )
             for slot in slots
         )
 

@@ -126,13 +126,15 @@ class Reader:
             if place not in taken:
                 self._why[place.slot] = f"one of {len(found)} places, of which {len(taken)} are enough"
         if not taken:
-            reasons = "; ".join(f"{name}: {why}" for name, why in list(self._why.items())[:MOST_PLACES * 2])
+            reasons = "; ".join(f"{name}: {why}" for name, why in list(self._why.items())[: MOST_PLACES * 2])
             raise NoPlace(
                 f"no place to grow was found ({reasons or 'the model calls no submodules'}); name submodules that put out "
                 "features of shape (batch, channels), (batch, tokens, channels) or (batch, channels, height, width) by "
                 "at=[...]"
             )
-        return Places(tuple(taken), {name: why for name, why in self._why.items() if name not in {p.slot for p in taken}})
+        return Places(
+            tuple(taken), {name: why for name, why in self._why.items() if name not in {p.slot for p in taken}}
+        )
 
     def _segments(self) -> list[list[Block]]:
         """Blocks in the order in which they end, cut before each that weighs. What comes before the first is no place."""
@@ -211,7 +213,9 @@ class Reader:
                 self._why[name] = why
         rank = max((len(place.shape) for place in fit), default=0)
         spread = [place for place in fit if len(place.shape) == rank and (rank < 4 or place.shape[2:] != (1, 1))]
-        wanted = [place for place in spread or fit if not isinstance(self._modules[place.slot], DROPOUTS)] or spread or fit
+        wanted = (
+            [place for place in spread or fit if not isinstance(self._modules[place.slot], DROPOUTS)] or spread or fit
+        )
         return wanted[-1] if wanted else None
 
     def _outermost(self, block: Block) -> str:
@@ -236,7 +240,9 @@ class Reader:
             why = "has its channels in the middle axis" if axis == 1 else "does not show which axis has the channels"
             return f"puts out shape {shape}, which {why}; no blueprint fits that, name it in `at` if the last axis has them"
         if len(shape) == 4 and axis == -1:
-            return f"puts out shape {shape} with the channels last, and blueprints for images need them in the second axis"
+            return (
+                f"puts out shape {shape} with the channels last, and blueprints for images need them in the second axis"
+            )
         if shape[1 if len(shape) == 4 else -1] < LEAST_CHANNELS:
             return f"puts out shape {shape}: a single channel is too little"
         return self._once(name)
@@ -318,7 +324,10 @@ def _spread(places: Sequence[Place]) -> list[Place]:
     else:
         shares = [1] * len(lengths)
         while sum(shares) < min(MOST_PLACES, len(places)):
-            longest = max((each for each in range(len(lengths)) if shares[each] < lengths[each]), key=lambda each: lengths[each] / shares[each])
+            longest = max(
+                (each for each in range(len(lengths)) if shares[each] < lengths[each]),
+                key=lambda each: lengths[each] / shares[each],
+            )
             shares[longest] += 1
         ends = [
             end - length + (part + 1) * length // share

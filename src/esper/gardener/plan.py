@@ -40,4 +40,3 @@ class GrowthPlan:
     def _cost(self, cost: Cost) -> str:
         beyond = "" if self.budget.holds(cost) else "  (beyond the budget)"
         return f"+{cost.parameters:,} parameters, +{cost.flops:,} operations{beyond}"
-

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from esper.contracts import ACCURACY, Metric, Stage
-from esper.gardener.errors import NoScore, NotFraction
+from esper.gardener.errors import NoScore
 from esper.growth import Body, Coalition
 
 Direction = Literal["max", "min"]
@@ -62,25 +61,6 @@ def _number(value: Any, what: str) -> float:
         ) from None
 
 
-def metric_for(direction: Direction, scale: tuple[float, float] | None, first: Answer) -> Metric:
-    """How scores become qualities. Without a scale, a loss counts from its first value down to 0."""
-    if scale is not None:
-        return Metric("score", "", *scale)
-    if direction == "max":
-        if first.score > 1.0:
-            raise NotFraction(
-                f"the score is {first.score:g}, and fractions from 0 to 1 are expected; divide percentages by 100, or "
-                "say with scale=(worst, best) what the worst and the best score are"
-            )
-        return ACCURACY
-    if first.score <= 0.0:
-        raise NotFraction(
-            f"the score is {first.score:g}, and a loss above 0 is expected; say with scale=(worst, best) what the "
-            "worst and the best score are"
-        )
-    return Metric("loss", "", worst=first.score, best=0.0)
-
-
 def answers_for(
     body: Body, evaluate: Callable[[], Any], coalitions: Sequence[Coalition], direction: Direction
 ) -> list[Answer]:
@@ -110,10 +90,3 @@ def in_evaluation(model: nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes.items():
             part.training = training
-
-
-def coalitions_of(body: Body) -> list[Coalition]:
-    """The live network, and without each seed that may still be removed; the others need not be asked about."""
-    everyone = body.blended()
-    settled = {slot.id for slot in body.living() if slot.state.stage is Stage.FOSSILIZED}
-    return [everyone, *(everyone - {name} for name in sorted(everyone - settled))]

@@ -1,5 +1,6 @@
 """Where the controller sits: it is shown observations, and what it was shown is kept."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,10 +24,7 @@ class Seat:
 
     def __init__(self, policy: Policy, codec: ActionCodec) -> None:
         self.policy, self.codec = policy, codec
-        self._begin()
-
-    def _begin(self) -> None:
-        self._state = self.policy.start(self.codec)
+        self._state = policy.start(codec)
         self._generator = torch.Generator().manual_seed(SEED)
         self._seen: list[Observation] = []
         self._chosen: list[tuple[int, ...]] = []
@@ -35,9 +33,12 @@ class Seat:
         """What the policy chooses, everywhere the same."""
         observation = of_the_first(observation)
         choices = of_the_first(self._act(observation) if is_first() else ())
-        self._seen.append(observation)
-        self._chosen.append(tuple(choices))
+        self._keep(observation, choices)
         return Choices(choices, self.codec)
+
+    def _keep(self, observation: Observation, choices: tuple[int, ...]) -> None:
+        self._seen.append(observation)
+        self._chosen.append(choices)
 
     def _act(self, observation: Observation) -> tuple[int, ...]:
         decision, self._state = self.policy.act(observation, self._state, self._generator)
@@ -50,20 +51,20 @@ class Seat:
         seen = [{name: torch.from_numpy(array.copy()) for name, array in each.items()} for each in self._seen]
         return {"policy": self.policy.name, "seen": seen, "chosen": [list(each) for each in self._chosen]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Show the policy again what it saw; it must choose as it did."""
+    def replayed(self, state: Mapping[str, Any]) -> "Seat":
+        """A seat whose policy was shown again what it saw; it must choose as it did."""
         if state["policy"] != self.policy.name:
             raise WrongState(
-                f"the saved gardener had the controller '{state['policy']}', this one has '{self.policy.name}'; give the same"
+                f"the saved gardener had the controller '{state['policy']}', this one has '{self.policy.name}'; give the "
+                "same one"
             )
         fresh = Seat(self.policy, self.codec)
         for seen, chosen in zip(state["seen"], state["chosen"], strict=True):
             observation = {name: array.numpy().copy() for name, array in seen.items()}
             if fresh._act(observation) != tuple(chosen):
                 raise WrongState(
-                    f"the controller '{self.policy.name}' decides otherwise than when the gardener was saved; "
-                    "give the same one"
+                    f"the controller '{self.policy.name}' decides otherwise than when the gardener was saved; give the "
+                    "same one"
                 )
-            fresh._seen.append(observation)
-            fresh._chosen.append(tuple(chosen))
-        vars(self).update(vars(fresh))
+            fresh._keep(observation, tuple(chosen))
+        return fresh

@@ -1,7 +1,6 @@
 """What happens to a garden, as events: kept in memory for the report, and in a directory if one is given."""
 
 import logging
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +16,7 @@ logger = logging.getLogger("esper.gardener")
 
 
 class DirectoryTaken(EsperError):
-    """The directory has the events of something else."""
+    """There is a file where the directory is to be."""
 
 
 class Story:
@@ -28,6 +27,7 @@ class Story:
         self._log: EventLog | None = None
         if directory is not None and is_first():
             self._log = _opened(Path(directory))
+            self._void()
 
     @property
     def events(self) -> list[Event]:
@@ -42,12 +42,15 @@ class Story:
         return [line_of(record).decode() for record in self.records]
 
     def load_state_dict(self, lines: Iterable[str]) -> None:
-        """Begin with these events. In a log that is there already they make void what was written before."""
+        """Begin with these events; those that are in the log already are void."""
         told = [record_of(line.encode()) for line in lines]
-        self.records = []
-        self._keep([Record(time.time(), ROUND, None, RunResumed("", ()))] if self._log is not None else [])
+        self._void()
         self.records = []
         self._keep(told)
+
+    def _void(self) -> None:
+        if self._log is not None and self._log.size:
+            self._log.write(RunResumed("", ()), ROUND)
 
     def _keep(self, records: list[Record]) -> None:
         self.records += records
@@ -64,5 +67,5 @@ def _opened(directory: Path) -> EventLog:
     """The log in a directory that is made if it is not there."""
     if directory.exists() and not directory.is_dir():
         raise DirectoryTaken(f"{directory} is a file; give a directory")
-    os.makedirs(directory, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     return EventLog(directory / LOG_FILE)

@@ -5,6 +5,7 @@ SQL over a log is in `esper.telemetry.query`, which is not loaded here: processe
 
 from esper.telemetry.anomalies import Detector, tame
 from esper.telemetry.anomaly_kinds import KINDS, RATIO_KINDS, AnomalyConfig, Expectations
+from esper.telemetry.decisions import decision_made
 from esper.telemetry.detail import Escalation, Level, TelemetryConfig, belongs
 from esper.telemetry.events import (
     AnomalyRaised,
