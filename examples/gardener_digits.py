@@ -13,15 +13,8 @@ torch.manual_seed(0)
 raw = load_digits()
 x = torch.tensor(raw.data, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16.0
 y = torch.tensor(raw.target)
-model = nn.Sequential(
-    nn.Conv2d(1, 8, 1),
-    nn.ReLU(),
-    nn.Conv2d(8, 8, 1),
-    nn.ReLU(),
-    nn.AdaptiveAvgPool2d(1),
-    nn.Flatten(),
-    nn.Linear(8, 10),
-)
+blocks = (nn.Sequential(nn.Conv2d(channels, 8, 1), nn.ReLU()) for channels in (1, 8))
+model = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 gardener = esper.Gardener(model, optimizer, example=x[:2], epochs=20)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=20)

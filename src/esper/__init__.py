@@ -1,6 +1,7 @@
 """Grow a neural network while it trains.
 
-`esper.Gardener` grows a model inside an ordinary training loop. `esper.graft` gives any `nn.Module` slots in which seeds can grow, `esper.save` and `esper.load` keep what grew;
+`esper.Gardener` grows a model inside an ordinary training loop. `esper.graft` gives any `nn.Module` slots in which
+seeds can grow, `esper.save` and `esper.load` keep what grew;
 `gymnasium.make("esper/Grow-v0")` is the world for an agent. PyTorch is loaded on first use of any.
 """
 

@@ -30,8 +30,8 @@ class Course:
         """Refuse an answer that cannot be right. What is not finite later on is a matter of the governor."""
         if self._first is None and not answer.finite:
             raise NoScore(
-                f"evaluate returned a score of {answer.score} and a loss of {answer.loss} after the first epoch, and there "
-                "is no earlier state to go back to; look at the evaluation and at the learning rate"
+                f"evaluate returned a score of {answer.score} and a loss of {answer.loss} after the first epoch, and "
+                "there is no earlier state to go back to; look at the evaluation and at the learning rate"
             )
         wanted = "divide percentages by 100, or say with scale=(worst, best) what the worst and the best score are"
         if self._scale is None and self._direction == "max" and answer.score > 1.0:

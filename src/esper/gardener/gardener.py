@@ -2,11 +2,8 @@
 
 import logging
 import math
-import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from importlib import import_module
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
@@ -32,16 +29,7 @@ from esper.gardener.seat import Seat
 from esper.gardener.story import Story
 from esper.growth import Body, Coalition, Costs, Thresholds, judge
 from esper.growth.proof import Example
-from esper.telemetry import (
-    EpisodeFinished,
-    GardenHarvested,
-    GardenStarted,
-    RewardPaid,
-    RolledBack,
-    RunFinished,
-    RunStarted,
-    decision_made,
-)
+from esper.telemetry import RolledBack, decision_made
 
 DEFAULT_CONTROLLER = "ranker"
 DEFAULT_RENT = 0.02
@@ -110,8 +98,8 @@ class Gardener:
         self._loop = Loop(self.body, self._ground.optimizer)
         self._panic: str | None = None
         """Why nothing is decided any more."""
-        self._started = time.monotonic()
-        self._introduce()
+        self._story.introduce(self.body, self.epochs, self.rent, self._ground.places.left_out)
+        logger.info("%s", self.plan())
 
     def _require_settings(self) -> None:
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, int) or self.epochs < 1:
@@ -177,7 +165,7 @@ class Gardener:
         self._panic = self._guarded(wanted, answers) or self._panic
         gradient_norm = self._loop.end()
         self.body.tick()
-        self._tell_worth(grown)
+        self._story.tell_epoch(self.body, grown, course.quality(course.now), course.now and course.now.loss)
         snapshot = self._snapshot(gradient_norm, train_loss)
         if self._panic is not None:
             done = f"grows no more, as it was rolled back: {self._panic}"
@@ -195,8 +183,8 @@ class Gardener:
             raise TooManySteps("the gardener has given the model back; make another one to go on growing")
         if self.done:
             raise TooManySteps(
-                f"this would be step {self.epochs + 1} of {self.epochs}; make the gardener for as many epochs as the loop "
-                "has, and call step once in each"
+                f"this would be step {self.epochs + 1} of {self.epochs}; make the gardener for as many epochs as the "
+                "loop has, and call step once in each"
             )
         if not callable(evaluate):
             raise NoScore(
@@ -297,6 +285,12 @@ class Gardener:
         """Let an average of the model, made after the gardener, have every seed that the model has."""
         self.body.average_with(averaged)
 
+    def _conclude(self, answers: Mapping[Coalition, Answer]) -> None:
+        """Tell what came of it; the quality of what is delivered is known only if it was evaluated."""
+        delivered = frozenset(fossil.slot for fossil in self.body.delivered())
+        quality = self._course.quality(answers.get(delivered))
+        self._story.conclude(self.body, self._seat.policy.name, quality, self._panic)
+
     # Saving
 
     def state_dict(self) -> dict[str, Any]:
@@ -322,7 +316,7 @@ class Gardener:
             raise WrongState("this is not the state of a gardener; give what `Gardener.state_dict()` returned")
         if state["epochs"] != self.epochs:
             raise WrongState(
-                f"the saved gardener was made for {state['epochs']} epochs, this one for {self.epochs}; give the same number"
+                f"the saved gardener was made for {state['epochs']} epochs, this one for {self.epochs}; give as many"
             )
         seat = self._seat.replayed(state["seat"])
         self.body.take_shape(state["body"])
@@ -337,62 +331,7 @@ class Gardener:
         self._loop.steps_before = state["steps"]
         self._loop.begin()
 
-    # Telling
-
     def _growth(self) -> float:
+        """The parameters of the live network over the host's."""
         seeds = sum(parameter.numel() for slot in self.body.living() for parameter in slot.seed_parameters)
         return 1.0 + seeds / max(1, self.body.host_parameters)
-
-    def _introduce(self) -> None:
-        cost, places = self.body.costs().host, self._ground.places
-        kind, device = type(self.body.host).__name__, str(self.body.slots[0]._alpha.device)
-        version = import_module("esper").__version__
-        self._story.write(RunStarted(version, (kind,), 1, 1, 0, "score", "gardener", 1, device))
-        slots = tuple(slot.id for slot in self.body.slots)
-        self._story.write(
-            GardenStarted(kind, self.epochs, self.rent, cost.parameters, cost.flops, slots, dict(places.left_out))
-        )
-        logger.info("%s", self.plan())
-
-    def _tell_worth(self, grown: float) -> None:
-        """The epoch as a reward: the quality that it brought, less the rent of what was there."""
-        course, story = self._course, self._story
-        told = [event for event in story.events if isinstance(event, RewardPaid)]
-        now = course.quality(course.now)
-        before, before_grown = (told[-1].quality, told[-1].growth) if told else (0.0, 1.0)
-        quality = math.nan if now is None else now
-        terms = {"quality": quality - before, "rent": -self.rent * math.log(grown / before_grown)}
-        loss = math.nan if course.now is None or course.now.loss is None else course.now.loss
-        seen = self.body.snapshots()
-        contributions = {slot.slot: slot.contribution for slot in seen if slot.contribution is not None}
-        story.write(RewardPaid(self.epoch - 1, sum(terms.values()), terms, quality, loss, grown, contributions))
-
-    def _conclude(self, answers: Mapping[Coalition, Answer]) -> None:
-        """Tell what came of it, once: at the last step, or at the first harvest if that comes before."""
-        story = self._story
-        if isinstance(story.events[-1], RunFinished):
-            return
-        costs, delivered = self.body.costs(), tuple(fossil.slot for fossil in self.body.delivered())
-        quality = self._course.quality(answers.get(frozenset(delivered)))
-        story.write(GardenHarvested(costs.kept.parameters, costs.kept.flops, delivered, quality))
-        paid = [event for event in story.events if isinstance(event, RewardPaid)]
-        ops = Counter(event.op for event in story.events if type(event).__name__ == "DecisionMade" and not event.forced)
-        seconds = time.monotonic() - self._started
-        story.write(
-            EpisodeFinished(
-                task=type(self.body.host).__name__,
-                policy=self._seat.policy.name,
-                purpose="grow",
-                total=sum(event.total for event in paid),
-                quality=math.nan if quality is None else quality,
-                twin_quality=None,
-                growth=costs.kept.parameters / max(1, self.body.host_parameters),
-                fossilized=len(delivered),
-                epochs=self.epoch,
-                forced=0,
-                ops=dict(ops),
-                panic=self._panic,
-                seconds=seconds,
-            )
-        )
-        story.write(RunFinished(None, seconds))

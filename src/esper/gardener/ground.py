@@ -1,4 +1,4 @@
-"""Breaking ground: everything that can be wrong is looked for, then the model gets its slots and the optimiser theirs."""
+"""Breaking ground: what can be wrong is looked for, then the model gets its slots and the optimiser their groups."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

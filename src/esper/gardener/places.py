@@ -128,16 +128,16 @@ class Reader:
         if not taken:
             reasons = "; ".join(f"{name}: {why}" for name, why in list(self._why.items())[: MOST_PLACES * 2])
             raise NoPlace(
-                f"no place to grow was found ({reasons or 'the model calls no submodules'}); name submodules that put out "
-                "features of shape (batch, channels), (batch, tokens, channels) or (batch, channels, height, width) by "
-                "at=[...]"
+                f"no place to grow was found ({reasons or 'the model calls no submodules'}); name submodules by "
+                "at=[...] that put out features of shape (batch, channels), (batch, tokens, channels) or (batch, channels, "
+                "height, width)"
             )
-        return Places(
-            tuple(taken), {name: why for name, why in self._why.items() if name not in {p.slot for p in taken}}
-        )
+        for place in taken:
+            self._why.pop(place.slot, None)
+        return Places(tuple(taken), self._why)
 
     def _segments(self) -> list[list[Block]]:
-        """Blocks in the order in which they end, cut before each that weighs. What comes before the first is no place."""
+        """Blocks in the order in which they end, cut before each that weighs, without what comes before the first."""
         blocks = sorted(self._blocks(self._model, ""), key=lambda block: self._order.index(block.name))
         segments: list[list[Block]] = []
         for block in blocks:
@@ -213,9 +213,8 @@ class Reader:
                 self._why[name] = why
         rank = max((len(place.shape) for place in fit), default=0)
         spread = [place for place in fit if len(place.shape) == rank and (rank < 4 or place.shape[2:] != (1, 1))]
-        wanted = (
-            [place for place in spread or fit if not isinstance(self._modules[place.slot], DROPOUTS)] or spread or fit
-        )
+        fit = spread or fit
+        wanted = [place for place in fit if not isinstance(self._modules[place.slot], DROPOUTS)] or fit
         return wanted[-1] if wanted else None
 
     def _outermost(self, block: Block) -> str:
@@ -238,7 +237,7 @@ class Reader:
             return f"puts out shape {shape}, whose first axis is not the batch"
         if len(shape) == 3 and axis != -1:
             why = "has its channels in the middle axis" if axis == 1 else "does not show which axis has the channels"
-            return f"puts out shape {shape}, which {why}; no blueprint fits that, name it in `at` if the last axis has them"
+            return f"puts out shape {shape}, which {why}; name it in `at` if the last axis has them"
         if len(shape) == 4 and axis == -1:
             return (
                 f"puts out shape {shape} with the channels last, and blueprints for images need them in the second axis"
@@ -324,11 +323,8 @@ def _spread(places: Sequence[Place]) -> list[Place]:
     else:
         shares = [1] * len(lengths)
         while sum(shares) < min(MOST_PLACES, len(places)):
-            longest = max(
-                (each for each in range(len(lengths)) if shares[each] < lengths[each]),
-                key=lambda each: lengths[each] / shares[each],
-            )
-            shares[longest] += 1
+            parts = [length / share if share < length else 0.0 for length, share in zip(lengths, shares, strict=True)]
+            shares[parts.index(max(parts))] += 1
         ends = [
             end - length + (part + 1) * length // share
             for end, length, share in zip(ends, lengths, shares, strict=True)

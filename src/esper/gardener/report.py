@@ -57,7 +57,7 @@ class Report:
             for life in self.lives
         )
         costs = "".join(
-            f"<tr><td>{name}</td><td>{before:,}</td><td>{after}</td></tr>" for name, before, after in self._costs()
+            f"<tr><td>{name}</td><td>{now:,}</td><td>{after}</td></tr>" for name, now, after in self._costs()
         )
         page = (
             f"<!doctype html><meta charset=utf-8><title>{escape(self.host)}</title><style>{STYLE}</style>"
@@ -102,8 +102,8 @@ class Report:
             f"{x(epoch + 1):.1f},{y(each):.1f}" for epoch, each in enumerate(self.qualities) if math.isfinite(each)
         )
         marks = "".join(
-            f'<line x1="{x(epoch):.1f}" x2="{x(epoch):.1f}" y1="{MARGIN}" y2="{HEIGHT - MARGIN}" stroke="{COLOURS[kind]}">'
-            f"<title>{escape(f'{kind}: {what}')}</title></line>"
+            f'<path d="M{x(epoch):.1f} {MARGIN}V{HEIGHT - MARGIN}" stroke="{COLOURS[kind]}">'
+            f"<title>{escape(f'{kind}: {what}')}</title></path>"
             for epoch, kind, what in self.marks
         )
         key = "".join(
@@ -146,10 +146,9 @@ def _lives(events: Sequence[Event], harvested: GardenHarvested | None) -> Iterab
         slot = str(birth.slot)
         next_birth = next((later for later, other in births[number + 1 :] if other.slot == slot), len(events))
         own = events[at:next_birth]
-        paid = [
-            event.contributions[slot] for event in own if isinstance(event, RewardPaid) and slot in event.contributions
-        ]
-        yield Life(slot, str(birth.blueprint), birth.epoch, _fate(own, slot, harvested), paid[-1] if paid else None)
+        told = [event.contributions.get(slot) for event in own if isinstance(event, RewardPaid)]
+        worths = [each for each in told if each is not None]
+        yield Life(slot, str(birth.blueprint), birth.epoch, _fate(own, slot, harvested), worths[-1] if worths else None)
 
 
 def _fate(events: Sequence[Event], slot: str, harvested: GardenHarvested | None) -> str:

@@ -53,18 +53,15 @@ class Seat:
 
     def replayed(self, state: Mapping[str, Any]) -> "Seat":
         """A seat whose policy was shown again what it saw; it must choose as it did."""
-        if state["policy"] != self.policy.name:
+        name = self.policy.name
+        if state["policy"] != name:
             raise WrongState(
-                f"the saved gardener had the controller '{state['policy']}', this one has '{self.policy.name}'; give the "
-                "same one"
+                f"the saved gardener had the controller '{state['policy']}', this one has '{name}'; give that"
             )
         fresh = Seat(self.policy, self.codec)
         for seen, chosen in zip(state["seen"], state["chosen"], strict=True):
             observation = {name: array.numpy().copy() for name, array in seen.items()}
             if fresh._act(observation) != tuple(chosen):
-                raise WrongState(
-                    f"the controller '{self.policy.name}' decides otherwise than when the gardener was saved; give the "
-                    "same one"
-                )
+                raise WrongState(f"the controller '{name}' decides otherwise than when it was saved; give the same one")
             fresh._keep(observation, tuple(chosen))
         return fresh

@@ -44,7 +44,7 @@ class Membership:
         self.optimizer, self._slots = optimizer, slots
         like = {slot.id: dict(_group_of(weights[slot.id], optimizer)) for slot in slots}
         for slot in slots:
-            names = {} if NAMES_KEY not in like[slot.id] else {NAMES_KEY: []}
+            names: dict[str, list[str]] = {} if NAMES_KEY not in like[slot.id] else {NAMES_KEY: []}
             optimizer.add_param_group({**like[slot.id], **options, **names, "params": [], SLOT_KEY: slot.id})
         self.sync()
 
