@@ -129,8 +129,8 @@ class Reader:
             reasons = "; ".join(f"{name}: {why}" for name, why in list(self._why.items())[: MOST_PLACES * 2])
             raise NoPlace(
                 f"no place to grow was found ({reasons or 'the model calls no submodules'}); name submodules by "
-                "at=[...] that put out features of shape (batch, channels), (batch, tokens, channels) or (batch, channels, "
-                "height, width)"
+                "at=[...] that put out features of shape (batch, channels), (batch, tokens, channels) or (batch, "
+                "channels, height, width)"
             )
         for place in taken:
             self._why.pop(place.slot, None)

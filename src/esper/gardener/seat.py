@@ -55,9 +55,7 @@ class Seat:
         """A seat whose policy was shown again what it saw; it must choose as it did."""
         name = self.policy.name
         if state["policy"] != name:
-            raise WrongState(
-                f"the saved gardener had the controller '{state['policy']}', this one has '{name}'; give that"
-            )
+            raise WrongState(f"the saved gardener had the controller '{state['policy']}', this one '{name}'; give it")
         fresh = Seat(self.policy, self.codec)
         for seen, chosen in zip(state["seen"], state["chosen"], strict=True):
             observation = {name: array.numpy().copy() for name, array in seen.items()}
