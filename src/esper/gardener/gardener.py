@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from esper.contracts import HostSnapshot, OperationRefused, SlotId, Snapshot, Stage, Verdict
+from esper.contracts import EsperError, HostSnapshot, OperationRefused, SlotId, Snapshot, Stage, Verdict
 from esper.controller import Policy, find_policy
 from esper.environment import FIELDS, Observer
 from esper.gardener.budget import Budget, offers_of
@@ -85,15 +85,16 @@ class Gardener:
         self._story = Story(self.directory)
         self._ground = break_ground(self.model, self.optimizer, self.example, self.at, self._thresholds, self._story)
         self.body: Body = self._ground.body
-        try:
-            self._observer = Observer(self.body.snapshots(), self._thresholds)
-            self._seat = Seat(policy, self._observer.codec)
-        except BaseException:
-            self._ground.give_back()
-            raise
         self._budget = Budget(self.max_added_parameters, self.max_added_flops)
         self._offers = offers_of(self.body)
         self._course = Course(self.direction, self.scale, self._ground.outcomes)
+        try:
+            self._observer = Observer(self.body.snapshots(), self._thresholds)
+            self._seat = Seat(policy, self._observer.codec)
+            self._try_out()
+        except BaseException:
+            self._ground.give_back()
+            raise
         self._keeper: Keeper | None = None
         self._loop = Loop(self.body, self._ground.optimizer)
         self._panic: str | None = None
@@ -116,6 +117,15 @@ class Gardener:
             raise BadSetting(
                 f"scale is {self.scale!r} and direction {self.direction!r}; give (worst, best) in that direction"
             )
+
+    def _try_out(self) -> None:
+        """What is wrong with the controller shows when it decides for the first time."""
+        try:
+            self._seat.rehearse(self._observer.observe(self._snapshot(None, None)))
+        except EsperError as error:
+            if self._budget == Budget(None, None):
+                raise
+            raise BadSetting(f"{error} (within the budget)") from error
 
     # Looking
 

@@ -43,7 +43,9 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{self.host}: {len(self.qualities)} of {self.epochs} epochs, {len(self.lives)} planted"]
         lines += [f"  {self._sentence(life)}" for life in self.lives]
-        lines += [f"  rolled back in epoch {epoch}: {why}" for epoch, kind, why in self.marks if kind == "roll back"]
+        lines += [
+            f"  rolled back in epoch {epoch + 1}: {why}" for epoch, kind, why in self.marks if kind == "roll back"
+        ]
         lines += [f"{name}: {before:,} before, {after}" for name, before, after in self._costs()]
         if self.qualities:
             lines.append(f"quality: {self._quality()}")
@@ -56,9 +58,7 @@ class Report:
             f"<td>{escape(life.fate)}</td><td>{_points(life.contribution)}</td></tr>"
             for life in self.lives
         )
-        costs = "".join(
-            f"<tr><td>{name}</td><td>{now:,}</td><td>{after}</td></tr>" for name, now, after in self._costs()
-        )
+        costs = "".join(f"<tr><td>{name}</td><td>{was:,}</td><td>{now}</td></tr>" for name, was, now in self._costs())
         page = (
             f"<!doctype html><meta charset=utf-8><title>{escape(self.host)}</title><style>{STYLE}</style>"
             f"<h1>What grew in {escape(self.host)}</h1>{self._figure()}"
@@ -153,11 +153,9 @@ def _lives(events: Sequence[Event], harvested: GardenHarvested | None) -> Iterab
 
 def _fate(events: Sequence[Event], slot: str, harvested: GardenHarvested | None) -> str:
     stages = [event for event in events if isinstance(event, StageChanged) and event.slot == slot]
-    ended = {event.after: event for event in stages}
-    if Stage.FOSSILIZED in ended:
-        return f"kept after epoch {ended[Stage.FOSSILIZED].epoch}"
-    if Stage.PRUNED in ended:
-        return f"removed after epoch {ended[Stage.PRUNED].epoch}"
+    ends = [event for event in stages if event.after in (Stage.FOSSILIZED, Stage.PRUNED)]
+    if ends:
+        return f"{'kept' if ends[-1].after is Stage.FOSSILIZED else 'removed'} after epoch {ends[-1].epoch}"
     if harvested is None:
         return "still growing"
     return "delivered, as its gate would let it" if slot in harvested.delivered else "left out at the harvest"

@@ -29,6 +29,10 @@ class Seat:
         self._seen: list[Observation] = []
         self._chosen: list[tuple[int, ...]] = []
 
+    def rehearse(self, observation: Observation) -> None:
+        """Let the policy decide, and forget about it."""
+        Seat(self.policy, self.codec)._act(observation)
+
     def decide(self, observation: Observation) -> Choices:
         """What the policy chooses, everywhere the same."""
         observation = of_the_first(observation)
