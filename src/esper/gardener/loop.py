@@ -17,6 +17,10 @@ SPACING = 1.25
 """In an epoch of unknown length gains are looked at in steps so far apart, so that the last one is near its end."""
 
 
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
+
+
 class Loop:
     """Measures gradients before the optimiser's steps, and lets empty slots look at a batch near the end of an epoch.
 
@@ -51,7 +55,23 @@ class Loop:
         """Let the optimiser alone from now on."""
         self._hook.remove()
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_step(
+        self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
+    ) -> tuple[Arguments, Keywords] | None:
+        """The gradients are there, unless a closure is given that computes them in the step."""
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._look()
+            return None
+
+        def looked_at() -> Any:
+            loss = closure()
+            self._look()
+            return loss
+
+        return args[:1], {**kwargs, "closure": looked_at}
+
+    def _look(self) -> None:
         average_gradients([each for slot in self._body.living() for each in slot.seed_parameters])
         if self.steps < ALL_OF or self.steps % EVERY == 0:
             self._body.record_gradients()

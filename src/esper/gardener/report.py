@@ -43,9 +43,8 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{self.host}: {len(self.qualities)} of {self.epochs} epochs, {len(self.lives)} planted"]
         lines += [f"  {self._sentence(life)}" for life in self.lives]
-        lines += [
-            f"  rolled back in epoch {epoch + 1}: {why}" for epoch, kind, why in self.marks if kind == "roll back"
-        ]
+        rolled = [(epoch, why) for epoch, kind, why in self.marks if kind == "roll back"]
+        lines += [f"  rolled back in epoch {epoch + 1}: {why}" for epoch, why in rolled]
         lines += [f"{name}: {before:,} before, {after}" for name, before, after in self._costs()]
         if self.qualities:
             lines.append(f"quality: {self._quality()}")
