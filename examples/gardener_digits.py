@@ -25,5 +25,5 @@ for _ in range(20):
         optimizer.step()
     scheduler.step()
     print(gardener.step(lambda model: (model(x[1200:]).argmax(1) == y[1200:]).float().mean()))
-model = gardener.harvest()
+plain = gardener.harvest()
 print(gardener.report())

@@ -24,10 +24,9 @@ def main() -> None:
     x = torch.tensor(raw.data, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16.0
     y = torch.tensor(raw.target)
     rows: Any = [{"pixel_values": image, "labels": label} for image, label in zip(x[:ROWS], y[:ROWS], strict=True)]
-    shape = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "layer_type": "basic"}
-    model = ResNetForImageClassification(
-        ResNetConfig(num_channels=1, num_labels=10, downsample_in_first_stage=False, **shape)
-    )
+    shape: dict[str, Any] = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "layer_type": "basic"}
+    build: Any = ResNetForImageClassification  # which has no types
+    model = build(ResNetConfig(num_channels=1, num_labels=10, downsample_in_first_stage=False, **shape))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     gardener = esper.Gardener(model, optimizer, example={"pixel_values": x[:2]}, epochs=EPOCHS)
 
@@ -45,7 +44,7 @@ def main() -> None:
             disable_tqdm=True,
             use_cpu=True,
         )
-        callbacks = [GardenerCallback(gardener, accuracy)]
+        callbacks: Any = [GardenerCallback(gardener, accuracy)]
         Trainer(model, arguments, train_dataset=rows, optimizers=(optimizer, None), callbacks=callbacks).train()
     gardener.harvest()
     print(gardener.report())

@@ -4,6 +4,8 @@ downloaded. Inputs and outputs are dictionaries.
 python examples/gardener_transformers.py
 """
 
+from typing import Any
+
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
@@ -20,7 +22,12 @@ def main() -> None:
     raw = load_digits()
     x = torch.tensor(raw.data, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16.0
     y = torch.tensor(raw.target)
-    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    shape: dict[str, Any] = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     model = ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, num_channels=1, num_labels=10, **shape))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.005)
     gardener = esper.Gardener(model, optimizer, example={"pixel_values": x[:2]}, epochs=EPOCHS)

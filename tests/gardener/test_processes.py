@@ -25,14 +25,8 @@ def work(rank: int, store: str, garden: str, controller, wrapped_first: bool) ->
     model = mlp()
     network = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    gardener = esper.Gardener(
-        network if wrapped_first else model,
-        optimizer,
-        example=X,
-        epochs=EPOCHS,
-        controller=controller,
-        directory=garden,
-    )
+    settings = {"example": X, "epochs": EPOCHS, "controller": controller, "directory": garden}
+    gardener = esper.Gardener(network if wrapped_first else model, optimizer, **settings)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
     for _ in range(EPOCHS):
         network.train()

@@ -175,7 +175,8 @@ class Gardener:
         self._panic = self._guarded(wanted, answers) or self._panic
         gradient_norm = self._loop.end()
         self.body.tick()
-        self._story.tell_epoch(self.body, grown, course.quality(course.now), course.now and course.now.loss)
+        loss = None if course.now is None else course.now.loss
+        self._story.tell_epoch(self.body, grown, course.quality(course.now), loss)
         snapshot = self._snapshot(gradient_norm, train_loss)
         if self._panic is not None:
             done = f"grows no more, as it was rolled back: {self._panic}"

@@ -8,7 +8,7 @@ from esper.gardener.gardener import Gardener
 from esper.gardener.score import Evaluate
 
 
-class GardenerCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types for it
+class GardenerCallback(TrainerCallback):
     """Steps the gardener after every epoch.
 
     Make model, optimiser and gardener first, and give the trainer `optimizers=(optimizer, None)`: then it makes its
