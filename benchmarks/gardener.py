@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from math import sqrt
 from pathlib import Path
+from typing import Any
 from statistics import fmean, stdev
 
 import torch
@@ -339,7 +340,7 @@ def read_rows(path: Path) -> list[Row]:
     """What was measured so far."""
     if not path.exists():
         return []
-    kinds = {each.name: each.type for each in fields(Row)}
+    kinds: dict[str, Any] = {each.name: each.type for each in fields(Row)}
     with path.open(newline="", encoding="utf-8") as file:
         return [Row(**{name: kinds[name](value) for name, value in row.items()}) for row in csv.DictReader(file)]
 

@@ -24,9 +24,9 @@ def main() -> None:
     x = torch.tensor(raw.data, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16.0
     y = torch.tensor(raw.target)
     rows: Any = [{"pixel_values": image, "labels": label} for image, label in zip(x[:ROWS], y[:ROWS], strict=True)]
-    shape: dict[str, Any] = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "layer_type": "basic"}
+    shape: dict[str, Any] = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "num_labels": 10}
     build: Any = ResNetForImageClassification  # which has no types
-    model = build(ResNetConfig(num_channels=1, num_labels=10, downsample_in_first_stage=False, **shape))
+    model = build(ResNetConfig(num_channels=1, layer_type="basic", **shape))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     gardener = esper.Gardener(model, optimizer, example={"pixel_values": x[:2]}, epochs=EPOCHS)
 

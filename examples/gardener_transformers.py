@@ -22,13 +22,9 @@ def main() -> None:
     raw = load_digits()
     x = torch.tensor(raw.data, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16.0
     y = torch.tensor(raw.target)
-    shape: dict[str, Any] = {
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    model = ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, num_channels=1, num_labels=10, **shape))
+    shape: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "num_labels": 10}
+    shape |= {"num_hidden_layers": 2, "num_attention_heads": 2}
+    model = ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, num_channels=1, **shape))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.005)
     gardener = esper.Gardener(model, optimizer, example={"pixel_values": x[:2]}, epochs=EPOCHS)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=EPOCHS)
