@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from math import sqrt
 from pathlib import Path
-from typing import Any
 from statistics import fmean, stdev
+from typing import Any
 
 import torch
 from sklearn.datasets import load_breast_cancer, make_friedman1, make_gaussian_quantiles
