@@ -39,7 +39,7 @@ class Membership:
         if any("initial_lr" in group for group in optimizer.param_groups):
             raise SchedulerFirst(
                 "the optimiser has a learning-rate scheduler already, which would miss the slots' parameter groups; "
-                "call optimise_with before the scheduler is made"
+                "make the scheduler after the call of optimise_with, or after the gardener"
             )
         self.optimizer, self._slots = optimizer, slots
         like = {slot.id: dict(_group_of(weights[slot.id], optimizer)) for slot in slots}

@@ -134,7 +134,7 @@ class RewardPaid(EpisodeEvent):
 
 @dataclass(frozen=True)
 class RolledBack(EpisodeEvent):
-    """The governor saw a catastrophe, put the last good weights back and ended the episode."""
+    """The governor saw a catastrophe, put the last good weights back and ended the episode, or a garden's growth."""
 
     reason: str
 
