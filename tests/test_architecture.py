@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "environment": {"contracts", "checked", "growth", "rewards"},
     "controller": {"contracts", "checked", "rl"},
     "runs": BELOW,
-    "gardener": {"contracts", "growth", "environment", "controller"},
+    "gardener": {"contracts", "growth", "environment", "controller", "telemetry"},
     "dashboard": {"contracts", "telemetry"},
     "cli": BELOW | {"runs", "gardener", "dashboard"},
     "__main__": {"cli"},

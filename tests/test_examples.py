@@ -61,3 +61,19 @@ def test_the_demo_says_what_is_wrong_with_an_argument_before_it_starts(arguments
     said = capsys.readouterr()
     assert message in said.err
     assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("gardener_digits.py", "of what is delivered"),
+        ("gardener_tabular.py", "loaded again, the loss is the same: True"),
+        ("gardener_transformers.py", "of what is delivered"),
+        ("gardener_lightning.py", "harvested: "),
+        ("gardener_trainer.py", "of what is delivered"),
+    ],
+)
+def test_a_gardener_joins_loops_of_many_kinds(name, kept, run):
+    lines = run(name)
+    assert kept in lines[-1]
+    assert any(" planted" in line and "0 planted" not in line for line in lines)

@@ -286,7 +286,7 @@ def test_a_scheduler_that_was_made_too_early_is_told_at_once():
     body = CONV.body()
     optimizer = torch.optim.SGD(body.host_weights(), lr=0.1)
     torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
-    with pytest.raises(SchedulerFirst, match="call optimise_with before the scheduler is made"):
+    with pytest.raises(SchedulerFirst, match="make the scheduler after the call of optimise_with"):
         body.optimise_with(optimizer)
 
 

@@ -7,6 +7,7 @@ import torch
 
 from esper.contracts import EsperError
 from esper.controller import (
+    CONTROLS,
     SHIPPED,
     BadRanker,
     ConstantByRent,
@@ -18,12 +19,14 @@ from esper.controller import (
     Ranker,
     Schedule,
     ScheduledSeed,
+    UnknownPolicy,
+    file_of,
     shipped,
     shipped_file,
 )
 from esper.rl import BadCheckpoint, save_checkpoint
 from esper.runs import TrainConfig
-from esper.runs.policies import CONTROLS, UnknownPolicy, file_of, find_policy
+from esper.runs.policies import find_policy
 from esper.runs.run import new_learner
 
 PLAN = Schedule((ScheduledSeed(3, "layer0", "mlp"),))

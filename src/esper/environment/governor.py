@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
@@ -85,6 +86,25 @@ class Governor:
             name: value.detach().clone() if isinstance(value, Tensor) else value
             for name, value in body.state_dict().items()
         }
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether something was wrong when it last looked, though not often enough to panic."""
+        return self._strikes > 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that it remembers, the last good state included."""
+        return {
+            "recent": list(self._recent),
+            "best_loss": self._best_loss,
+            "strikes": self._strikes,
+            "good": self._good,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self._recent = deque(state["recent"], maxlen=self._config.window)
+        self._best_loss, self._strikes, self._good = state["best_loss"], state["strikes"], state["good"]
 
     def roll_back(self, body: Body, optimizer: torch.optim.Optimizer) -> None:
         """Host and fossils as they last were good; live seeds removed; no momentum into the old direction.

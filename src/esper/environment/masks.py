@@ -21,7 +21,8 @@ def op_by_slot(slots: Sequence[SlotSnapshot], thresholds: Thresholds) -> Mask:
 
 def _legal(op: Op, slot: SlotSnapshot, thresholds: Thresholds) -> bool:
     """Heads other than slot and blueprint never decide legality, and any blueprint of the slot germinates."""
-    return bool(judge(Action(op, slot.slot, blueprint=slot.blueprints[0]), slot, thresholds))
+    blueprint = slot.blueprints[0] if slot.blueprints else "none"
+    return bool(judge(Action(op, slot.slot, blueprint=blueprint), slot, thresholds))
 
 
 def masks_of(slots: Sequence[SlotSnapshot], blueprints: Sequence[str], thresholds: Thresholds) -> dict[str, Mask]:

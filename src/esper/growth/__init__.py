@@ -1,6 +1,6 @@
 """The body: hosts with slots in which seeds germinate, train, blend and are kept or removed."""
 
-from esper.growth.accounting import Cost, Costs, count_flops, count_parameters
+from esper.growth.accounting import Cost, Costs, count_flops, count_parameters, newborn_cost
 from esper.growth.alpha import AlphaSchedule
 from esper.growth.architecture import DamagedNetwork, UnknownSchema
 from esper.growth.blueprints import (
@@ -23,4 +23,4 @@ from esper.growth.lifecycle import IllegalTransition
 from esper.growth.loading import DoesNotFit, load
 from esper.growth.persistence import InvalidCheckpoint
 from esper.growth.saving import NotSavable, save
-from esper.growth.slot import Slot
+from esper.growth.slot import Site, Slot

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from esper.contracts import SlotId
+from esper.contracts import Operator, SlotId
+from esper.growth.blending import assemble
+from esper.growth.blueprints import Blueprint
 from esper.growth.coalitions import evaluating
-from esper.growth.slot import Slot
+from esper.growth.slot import Site, Slot
 
 aten = torch.ops.aten
 
@@ -118,3 +120,12 @@ def seed_cost(slot: Slot) -> Cost:
     features = torch.zeros(1, *slot.site.shape, device=slot._alpha.device, dtype=slot._alpha.dtype)
     with evaluating(seed):
         return Cost(count_parameters(seed.parameters()), count_flops(seed, features, slot.alpha))
+
+
+def newborn_cost(blueprint: Blueprint, site: Site, operator: Operator) -> Cost:
+    """What a seed of that blueprint would cost in that place, blended in by `operator`; nothing is allocated."""
+    with torch.device("meta"):
+        seed = assemble(blueprint.build(site.channels), operator, site.channels, site.topology)
+        features = torch.zeros(1, *site.shape)
+    with evaluating(seed):
+        return Cost(count_parameters(seed.parameters()), count_flops(seed, features, 1.0))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
@@ -10,12 +10,14 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from esper.checked import checked
 from esper.contracts import (
     RULES,
     Action,
     AlphaRetargeted,
     Check,
     EsperError,
+    Gain,
     Op,
     OperationRefused,
     Sink,
@@ -30,7 +32,7 @@ from esper.growth import coalitions, gates, harvest
 from esper.growth.accounting import Cost, Costs, costs_of, count_layers
 from esper.growth.attachment import detach
 from esper.growth.averages import Average
-from esper.growth.checkpoint import check_fits
+from esper.growth.checkpoint import check_fits, states_of
 from esper.growth.coalitions import Coalition
 from esper.growth.first_order import MEASURED_AFTER, SETTLING_EPOCHS
 from esper.growth.gates import Thresholds
@@ -184,10 +186,11 @@ class Body(nn.Module):
     def optimise_with(self, optimizer: Optimizer, **seed_options: Any) -> None:
         """Let seeds join the optimiser when they germinate and leave it when removed.
 
-        Every slot gets a group of its own now, like the last one but for `seed_options` such as `lr`. Any scheduler
-        works, if it is made after this.
+        Every slot gets a group of its own now, like the one that has the submodule's weights but for `seed_options`
+        such as `lr`. Any scheduler works, if it is made after this.
         """
-        self._membership = Membership(optimizer, list(self._slots.values()), **seed_options)
+        weights = {slot.id: self.host.get_submodule(slot.id).parameters() for slot in self.slots}
+        self._membership = Membership(optimizer, self.slots, weights, **seed_options)
 
     def average_with(self, averaged: nn.Module) -> None:
         """Let seeds join an average of the model when they germinate and leave it when removed.
@@ -284,22 +287,47 @@ class Body(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         slots = [encode_slot(slot.id, slot.state) for slot in self.slots]
-        return {"epoch": self.epoch, "quality": self.quality, "generator": self._generator.get_state(), "slots": slots}
+        return {
+            "epoch": self.epoch,
+            "quality": self.quality,
+            "generator": self._generator.get_state(),
+            "slots": slots,
+            "changed": self._changed,
+            "gains": {slot.id: list(map(asdict, slot.gains)) for slot in self.slots},
+        }
 
     def set_extra_state(self, saved: Any) -> None:
         self.epoch, self.quality = saved["epoch"], saved["quality"]
         self._generator.set_state(saved["generator"])
+        self._changed = saved.get("changed")
+        gains = saved.get("gains", {})
+        for slot in self.slots:
+            slot.gains = tuple(checked(Gain, each) for each in gains.get(slot.id, ()))
+
+    def take_shape(self, extra_state: Any) -> None:
+        """Grow and remove seeds as `get_extra_state` says it was; their weights are for the model's own state to bring.
+
+        A state that does not fit changes nothing.
+        """
+        for slot, state in zip(self.slots, states_of(extra_state, self.slots), strict=True):
+            slot.become(state, torch.Generator())
+        self.set_extra_state(extra_state)
+        self._sync()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Take over a body saved in any stage; seeds are grown as needed. A state that does not fit changes nothing."""
         for slot, state in zip(self.slots, check_fits(state_dict, self.host, self.slots), strict=True):
             slot.become(state, torch.Generator())
         result = super().load_state_dict(state_dict, strict, assign)
+        self._sync()
+        return result
+
+    def _sync(self) -> None:
+        """Let optimiser and averages have the seeds that are there."""
         if self._membership is not None:
             self._membership.sync()
         for average, slot in product(self._averages, self.slots):
             average.follow(slot)
-        return result
 
 
 def _germinate(state: SlotState, action: Action) -> SlotState:

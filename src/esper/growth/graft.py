@@ -20,6 +20,8 @@ from esper.growth.slot import Site, Slot
 
 Narrowing = Sequence[str] | Mapping[SlotId, Sequence[str]] | None
 """Names of blueprints for all slots, or slot by slot; None for all that fit."""
+Topologies = str | Mapping[SlotId, str] | None
+"""The topology of all slots, or of the slots that it names; None for what the rank of the features suggests."""
 
 
 class UnknownModule(EsperError):
@@ -55,7 +57,7 @@ def graft(
     at: Sequence[SlotId],
     example: Example,
     *,
-    topology: str | None = None,
+    topology: Topologies = None,
     blueprints: Narrowing = None,
     thresholds: Thresholds | None = None,
     generator: torch.Generator | None = None,
@@ -65,8 +67,8 @@ def graft(
 
     The keys of the model's `state_dict`, outputs and gradients stay what they were until a seed is there. `example` is
     run in training and evaluation mode, with gradients and without, to see what the submodules put out and to prove
-    that nothing has changed. `topology` overrides what the rank of the features suggests, `blueprints` narrows what may
-    germinate, `generator` is what newborn seeds draw from.
+    that nothing has changed. `topology` overrides what the rank of the features suggests, for all slots or slot by
+    slot, `blueprints` narrows what may germinate, `generator` is what newborn seeds draw from.
 
     >>> import esper
     >>> from esper.contracts import Action, Op
@@ -81,8 +83,8 @@ def graft(
     features = {name: seen[0] for name, seen in found[EVALUATION].items()}
     for name in names:
         check_features(model, name, features[name], example)
-    wanted = None if topology is None else _topology(topology)
-    sites = [_site(name, features[name], wanted, blueprints, order.index(name)) for name in names]
+    wanted = {name: _wanted(topology, name) for name in names}
+    sites = [_site(name, features[name], wanted[name], blueprints, order.index(name)) for name in names]
     seen = reaches(model, names, example)
     sites = [replace(site, reach=seen.get(site.slot)) for site in sites]
     slots = [Slot(site, features[site.slot]) for site in sites]
@@ -161,7 +163,10 @@ def _prove_unchanged(model: nn.Module, slots: Sequence[Slot], example: Example) 
         )
 
 
-def _topology(name: str) -> Topology:
+def _wanted(topologies: Topologies, slot: SlotId) -> Topology | None:
+    name = topologies.get(slot) if isinstance(topologies, Mapping) else topologies
+    if name is None:
+        return None
     if name not in tuple(Topology):
         raise NotFeatures(f"no topology '{name}'; {nearest(name, tuple(Topology))}")
     return Topology(name)

@@ -1,15 +1,17 @@
 """Which parameters an optimiser has: always the host's and those of the seeds that are present, never others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from esper.contracts import EsperError
+from esper.contracts import EsperError, SlotId
 from esper.growth.slot import Slot
 
+NAMES_KEY = "param_names"
+"""The key in a parameter group that names its parameters, if the optimiser was given names."""
 SLOT_KEY = "esper_slot"
 """The key in a parameter group that names the slot whose seed it holds."""
 
@@ -22,20 +24,28 @@ class Membership:
     """Adds newborn seeds to an optimiser and drops those that are gone, with their momentum.
 
     Every slot has a group of its own from the start, empty while it has no seed: schedulers that keep a list per group
-    would fail with groups that come later, or treat them wrongly. Such a group is like the optimiser's last one, but
-    for the given options.
+    would fail with groups that come later, or treat them wrongly. Such a group is like the one that has most of the
+    weights of the submodule in front of the slot, or else like the optimiser's last one, but for the given options.
     """
 
-    def __init__(self, optimizer: Optimizer, slots: Sequence[Slot], **options: Any) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        slots: Sequence[Slot],
+        weights: Mapping[SlotId, Iterable[nn.Parameter]],
+        **options: Any,
+    ) -> None:
+        """`weights` has the parameters of the submodules in front of the slots."""
         if any("initial_lr" in group for group in optimizer.param_groups):
             raise SchedulerFirst(
                 "the optimiser has a learning-rate scheduler already, which would miss the slots' parameter groups; "
-                "call optimise_with before the scheduler is made"
+                "make the scheduler after the call of optimise_with, or after the gardener"
             )
         self.optimizer, self._slots = optimizer, slots
-        like = {name: value for name, value in optimizer.param_groups[-1].items() if name != "params"}
+        like = {slot.id: dict(_group_of(weights[slot.id], optimizer)) for slot in slots}
         for slot in slots:
-            optimizer.add_param_group({"params": [], **like, **options, SLOT_KEY: slot.id})
+            names: dict[str, list[str]] = {} if NAMES_KEY not in like[slot.id] else {NAMES_KEY: []}
+            optimizer.add_param_group({**like[slot.id], **options, **names, "params": [], SLOT_KEY: slot.id})
         self.sync()
 
     def sync(self) -> None:
@@ -49,6 +59,8 @@ class Membership:
             for parameter in set(before) - set(now) - living:
                 self.optimizer.state.pop(parameter, None)
             group["params"][:] = now
+            if SLOT_KEY in group and NAMES_KEY in group:
+                group[NAMES_KEY] = [f"{group[SLOT_KEY]}.{index}" for index in range(len(now))]
             self._begin_momentum(now)
 
     def _begin_momentum(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -57,3 +69,14 @@ class Membership:
         moving = [parameter for parameter in parameters if state.get(parameter, {}).get("momentum_buffer") is not None]
         for parameter in set(parameters).difference(moving) if moving else ():
             state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def _group_of(weights: Iterable[nn.Parameter], optimizer: Optimizer) -> Mapping[str, Any]:
+    """The group that has most of these; the last one if none has any."""
+    wanted = {id(parameter) for parameter in weights}
+
+    def numbers(group: Mapping[str, Any]) -> int:
+        return sum(parameter.numel() for parameter in group["params"] if id(parameter) in wanted)
+
+    best: Mapping[str, Any] = max(reversed(optimizer.param_groups), key=numbers)
+    return best

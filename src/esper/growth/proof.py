@@ -76,7 +76,16 @@ def run(model: nn.Module, example: Example, mode: ForwardMode) -> list[Tensor]:
             output = torch.func.functional_call(model, buffers, args, kwargs)
         except ValueError as error:
             raise BadExample(f"the example cannot be run in {mode} ({error}); give at least 2 samples") from error
-    return [each.detach() for each in pytree.tree_leaves(output) if isinstance(each, Tensor)]
+    return [each.detach() for each in tensors_in(output)]
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors of an output, which may be nested in sequences, mappings and objects with attributes."""
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, Tensor):
+            yield leaf
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, nn.Module | type):
+            yield from tensors_in(vars(leaf))
 
 
 def _uncompiled(model: nn.Module) -> AbstractContextManager[Any]:

@@ -1,9 +1,10 @@
 """A slot: the place behind one host submodule where a seed can live, and the only owner of its state."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -170,6 +171,15 @@ class Slot(nn.Module):
         """A seed in the host's place and mode."""
         seed = assemble(delta, plan.style.operator, self.site.channels, self.site.topology)
         return seed.to(self._alpha).train(self.training)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """Says what to do if the state has a seed and the slot has none."""
+        if self.seed is None and any(name.startswith(f"{prefix}seed.") for name in state_dict):
+            rest[-1].append(
+                f"there is a seed for slot '{self.id}', which is empty; first load the state of the body or gardener, "
+                "which grows it, then this one"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def structure(self, plan: Plan) -> dict[str, torch.Size]:
         """Names and shapes of the tensors of the seed that `plan` asks for; allocates nothing."""

@@ -13,7 +13,7 @@ from esper.runs.directory import (
 )
 from esper.runs.narrator import narrate_episode
 from esper.runs.player import Game, Job, Played, Player, Purpose
-from esper.runs.policies import UnknownPolicy, find_policy
+from esper.runs.policies import find_policy
 from esper.runs.progress import Panel, Quiet, RoundLines, comparison_table
 from esper.runs.run import Run, check_first_weights
 from esper.runs.run_picture import draw_run

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from enum import Enum
 from typing import Any
 
-from esper.contracts import HEADS_OF, ActionCodec, Event, Head, Op, Stage, StageChanged
+from esper.contracts import ActionCodec, Event, Head, Stage, StageChanged
 from esper.controller import Decision
 from esper.environment import GrowEnv, Probe
 from esper.rl import Acted, MemoryState
@@ -18,6 +17,7 @@ from esper.telemetry import (
     RewardPaid,
     RolledBack,
     SeedLife,
+    decision_made,
     memory_figures,
 )
 
@@ -115,24 +115,16 @@ def describe(
     epoch: int, codec: ActionCodec, decision: Decision, forced: bool, refused: tuple[str, ...]
 ) -> DecisionMade:
     """A decision in words, with the probabilities of all heads that had a choice."""
-    used = HEADS_OF[Op(decision.choices[0])]
-    words: dict[str, Any] = {
-        head.value: _word(codec.values(head)[index]) if head in used else None
-        for head, index in zip(Head, decision.choices, strict=True)
-    }
     acted = decision.acted
-    return DecisionMade(
+    return decision_made(
         epoch,
-        **words,
+        codec,
+        decision.choices,
         forced=forced,
         refused=refused,
         value=None if acted is None else acted.values.item(),
-        probabilities={} if acted is None else _probabilities(acted, codec),
+        probabilities=None if acted is None else _probabilities(acted, codec),
     )
-
-
-def _word(value: object) -> str:
-    return value.name if isinstance(value, Enum) else str(value)
 
 
 def _probabilities(acted: Acted, codec: ActionCodec) -> dict[str, tuple[float, ...]]:

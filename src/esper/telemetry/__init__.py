@@ -5,6 +5,7 @@ SQL over a log is in `esper.telemetry.query`, which is not loaded here: processe
 
 from esper.telemetry.anomalies import Detector, tame
 from esper.telemetry.anomaly_kinds import KINDS, RATIO_KINDS, AnomalyConfig, Expectations
+from esper.telemetry.decisions import decision_made
 from esper.telemetry.detail import Escalation, Level, TelemetryConfig, belongs
 from esper.telemetry.events import (
     AnomalyRaised,
@@ -14,6 +15,8 @@ from esper.telemetry.events import (
     EpisodeFinished,
     EpisodeStarted,
     EvaluationMade,
+    GardenHarvested,
+    GardenStarted,
     GradientsSeen,
     HeadFigures,
     MemoryExamined,
@@ -44,8 +47,10 @@ from esper.telemetry.log import (
     NewerLog,
     Record,
     effective,
+    line_of,
     plain,
     read_log,
+    record_of,
     whole_lines,
 )
 from esper.telemetry.metrics import figures_of

@@ -85,6 +85,29 @@ class SeedLife:
 
 
 @dataclass(frozen=True)
+class GardenStarted(Event):
+    """A gardener has found places in somebody's model; what growing costs is counted from here."""
+
+    host: str
+    epochs: int
+    rent: float
+    parameters: int
+    flops: int
+    slots: tuple[str, ...]
+    left_out: dict[str, str]
+
+
+@dataclass(frozen=True)
+class GardenHarvested(Event):
+    """What a garden came to: the network that is delivered, with its last known quality if it was measured."""
+
+    parameters: int
+    flops: int
+    delivered: tuple[str, ...]
+    quality: float | None
+
+
+@dataclass(frozen=True)
 class EpisodeFinished(Event):
     """One episode of one policy, from its first epoch to the horizon or the governor's panic."""
 
@@ -138,7 +161,7 @@ class RewardPaid(EpisodeEvent):
 
 @dataclass(frozen=True)
 class RolledBack(EpisodeEvent):
-    """The governor saw a catastrophe, put the last good weights back and ended the episode."""
+    """The governor saw a catastrophe, put the last good weights back and ended the episode, or a garden's growth."""
 
     reason: str
 

@@ -108,7 +108,11 @@ class EventLog:
     def write_all(self, events: Iterable[Event], round: int, episode: int | None = None) -> None:
         """Append events of one episode or round in one go; they get the same time."""
         now = time.time()
-        lines = b"".join(line_of(Record(now, round, episode, event)) for event in events)
+        self.append(Record(now, round, episode, event) for event in events)
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Append events that have their times already."""
+        lines = b"".join(map(line_of, records))
         if lines:
             self._append(lines)
 
@@ -196,6 +200,14 @@ def line_of(record: Record) -> bytes:
         "data": plain(record.event),
     }
     return msgspec.json.encode(line) + b"\n"
+
+
+def record_of(line: bytes) -> Record:
+    """What `line_of` has made a line of; a `ValueError` if it is none."""
+    parsed = _LINE.decode(line)
+    if parsed.schema != SCHEMA or parsed.event not in EVENTS:
+        raise ValueError(f"the line is of schema {parsed.schema} and tells of {parsed.event!r}")
+    return Record(parsed.time, parsed.round, parsed.episode, _event(parsed))
 
 
 def plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from esper.contracts import EsperError, nearest
+from esper.controller import file_of
 from esper.environment import DEFAULT_TASK, FAMILY, Compute, find_task, is_family
 from esper.rewards import Mode, RewardConfig
 from esper.runs.exam.examiner import Control
@@ -14,7 +15,7 @@ from esper.runs.exam.static import widened
 from esper.runs.exam.summary import CONTROL, Terms
 from esper.runs.exam.surveyed import surveyed
 from esper.runs.player import Game
-from esper.runs.policies import file_of, find_policy
+from esper.runs.policies import find_policy
 from esper.runs.seeds import EXAM_SEEDS
 from esper.runs.survey import TaskSurvey
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 import esper
+from esper.controller import file_of
 from esper.environment import Splits, find_task
 from esper.runs.exam.config import ExamConfig
-from esper.runs.policies import file_of
 
 FORMAT = 3
 

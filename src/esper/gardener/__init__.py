@@ -1,0 +1,16 @@
+"""Growth in somebody else's training loop."""
+
+from esper.gardener.errors import (
+    BadExample,
+    BadSetting,
+    ForeignOptimizer,
+    NoPlace,
+    NoScore,
+    NotFraction,
+    TooManySteps,
+    WrongState,
+)
+from esper.gardener.gardener import Gardener
+from esper.gardener.plan import GrowthPlan, PlannedPlace
+from esper.gardener.progress import Progress
+from esper.gardener.report import Life, Report, report_of
