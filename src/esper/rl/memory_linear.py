@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from esper.rl.dense import Dense
 from esper.rl.memory import Memory, MemoryState
 
 SHORTEST, LONGEST = 4.0, 1000.0
@@ -28,7 +29,8 @@ SHORTEST, LONGEST = 4.0, 1000.0
 
 class LinearRecurrence(torch.autograd.Function):
     """The recurrence over (T, B, N), from a first state (B, N); its gradient is written out, because complex numbers
-    cost torch's own several times as much.
+    cost torch's own several times as much, and works in as little memory as it can, because new pages cost more than
+    arithmetic.
 
     `pace` is d, `written` is u, `rates` and `frequencies` are r and w of each cell, `keep` (T, B, 1) is 0 at starts.
     """
@@ -36,7 +38,8 @@ class LinearRecurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Tensor) -> Tensor:
         pace, written, rates, frequencies, keep, first = given
-        factors = torch.polar(torch.exp(-rates * pace) * keep, frequencies * pace)
+        decay, angle = (pace * -rates).exp_().mul_(keep), pace * frequencies
+        factors = torch.complex(angle.cos().mul_(decay), angle.sin_().mul_(decay))
         states = pace * written
         last = first
         for factor, state in zip(factors.unbind(), states.unbind(), strict=True):
@@ -47,17 +50,19 @@ class LinearRecurrence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None, Tensor]:
         pace, written, rates, frequencies, factors, states = ctx.saved_tensors
-        total = gradients[0].clone()
-        back = factors.conj().resolve_conj()
+        total, back = gradients[0].clone(), factors.conj().resolve_conj()
         later = total[-1]
         for factor, state in zip(back[1:].unbind()[::-1], total[:-1].unbind()[::-1], strict=True):
             later = torch.addcmul(state, factor, later, out=state)
+        of_first = back[0] * total[0]
         # What a state kept of the one before it, times its gradient: decay moves along it, and turning across it.
-        kept = total * (states - pace * written).conj()
-        along, across = kept.real, kept.imag
-        of_pace = across * frequencies - along * rates + (total * written.conj()).real
-        of_rates, of_frequencies = -(pace * along).sum(dim=(0, 1)), (pace * across).sum(dim=(0, 1))
-        return of_pace, pace * total, of_rates, of_frequencies, None, back[0] * total[0]
+        kept = torch.sub(states, torch.mul(pace, written, out=back), out=back)
+        along = (total.real * kept.real).addcmul_(total.imag, kept.imag)
+        across = (total.imag * kept.real).addcmul_(total.real, kept.imag, value=-1)
+        of_pace = (total.real * written.real).addcmul_(total.imag, written.imag)
+        of_pace.addcmul_(across, frequencies).addcmul_(along, rates, value=-1)
+        of_rates, of_frequencies = -along.mul_(pace).sum(dim=(0, 1)), across.mul_(pace).sum(dim=(0, 1))
+        return of_pace, total.mul_(pace), of_rates, of_frequencies, None, of_first
 
 
 class LinearMemory(Memory):
@@ -72,10 +77,10 @@ class LinearMemory(Memory):
         self.size = size
         self.log_rates = nn.Parameter(-torch.empty(size).uniform_(math.log(SHORTEST), math.log(LONGEST)))
         self.frequencies = nn.Parameter(torch.empty(size).uniform_(0.0, math.pi))
-        self.write = nn.Linear(inputs, 2 * size, bias=False)
-        self.pace = nn.Linear(inputs, size)
-        self.read = nn.Linear(2 * size, size)
-        self.present = nn.Linear(inputs, size, bias=False)
+        self.write = Dense(inputs, 2 * size, bias=False)
+        self.pace = Dense(inputs, size)
+        self.read = Dense(2 * size, size)
+        self.present = Dense(inputs, size, bias=False)
         nn.init.normal_(self.write.weight, std=inputs**-0.5)
         nn.init.normal_(self.pace.weight, std=0.5 * inputs**-0.5)
         for layer in (self.read, self.present):
