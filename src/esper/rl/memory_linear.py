@@ -10,11 +10,12 @@ series does, so recalling it is a matter of the layer that reads them, not of le
 spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a long episode what was seen at its
 start, with or without a gradient that reaches back so far. A pace d of 0 holds everything as it is.
 
-The recurrence has no nonlinearity, so that its gradient is the same recurrence backwards: two loops of one operation
-per step, whatever the episodes do.
+The recurrence has no nonlinearity, so that its gradient is the same recurrence backwards, and both can be taken apart
+and put together again, whatever the episodes do.
 """
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -25,6 +26,29 @@ from esper.rl.memory import Memory, MemoryState
 
 SHORTEST, LONGEST = 4.0, 1000.0
 """Steps after which a cell has faded to 1/e, at the beginning of training."""
+
+
+def accumulate(factors: Tensor, states: Tensor, backwards: bool = False) -> None:
+    """Add to each of the states (T, ...) its factor times the one before it, or `backwards` behind it, in place.
+
+    Blocks of √T steps are accumulated side by side, from nothing, and then one after the other told what they began
+    with: 3 √T operations instead of T, because operations cost more than arithmetic.
+    """
+    steps, length = len(states), math.isqrt(len(states))
+    blocks, way = steps // length, -1 if backwards else 1
+    begin = steps % length if backwards else 0
+    blocked = slice(begin, begin + blocks * length)
+    factor, state = (part[blocked].unflatten(0, (blocks, length)) for part in (factors, states))
+    reach = factor.clone()
+    in_turn = zip(*(part.unbind(1)[::way] for part in (factor, state, reach)), strict=True)
+    for (_, before, reached), (own, now, reaching) in pairwise(in_turn):
+        now.addcmul_(own, before)
+        reaching.mul_(reached)
+    ends = state[:, 0 if backwards else -1].unbind()[::way]
+    for end, now, reaching in zip(ends, state.unbind()[::way][1:], reach.unbind()[::way][1:], strict=False):
+        now.addcmul_(reaching, end)
+    for step in range(begin - 1, -1, -1) if backwards else range(blocked.stop, steps):
+        states[step].addcmul_(factors[step], states[step - way])
 
 
 class LinearRecurrence(torch.autograd.Function):
@@ -41,20 +65,17 @@ class LinearRecurrence(torch.autograd.Function):
         decay, angle = (pace * -rates).exp_().mul_(keep), pace * frequencies
         factors = torch.complex(angle.cos().mul_(decay), angle.sin_().mul_(decay))
         states = pace * written
-        last = first
-        for factor, state in zip(factors.unbind(), states.unbind(), strict=True):
-            last = torch.addcmul(state, factor, last, out=state)
+        states[0].addcmul_(factors[0], first)
+        accumulate(factors, states)
         ctx.save_for_backward(pace, written, rates, frequencies, factors, states)
         return states
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None, Tensor]:
         pace, written, rates, frequencies, factors, states = ctx.saved_tensors
-        total, back = gradients[0].clone(), factors.conj().resolve_conj()
-        later = total[-1]
-        for factor, state in zip(back[1:].unbind()[::-1], total[:-1].unbind()[::-1], strict=True):
-            later = torch.addcmul(state, factor, later, out=state)
-        of_first = back[0] * total[0]
+        total, back = gradients[0].clone(), factors.roll(-1, dims=0).conj_physical_()
+        accumulate(back, total, backwards=True)
+        of_first = back[-1] * total[0]
         # What a state kept of the one before it, times its gradient: decay moves along it, and turning across it.
         kept = torch.sub(states, torch.mul(pace, written, out=back), out=back)
         along = (total.real * kept.real).addcmul_(total.imag, kept.imag)
