@@ -34,6 +34,8 @@ def accumulate(factors: Tensor, states: Tensor, backwards: bool = False) -> None
     Blocks of √T steps are accumulated side by side, from nothing, and then one after the other told what they began
     with: 3 √T operations instead of T, because operations cost more than arithmetic.
     """
+    if len(states) == 1:
+        return
     steps, length = len(states), math.isqrt(len(states))
     blocks, way = steps // length, -1 if backwards else 1
     begin = steps % length if backwards else 0
