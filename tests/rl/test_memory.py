@@ -21,6 +21,7 @@ from esper.rl import (
     make_memory,
     memory_gated,
 )
+from esper.rl.memory_linear import LinearRecurrence, accumulate
 
 SIZE, INPUTS = 4, 3
 MAKERS = {
@@ -99,6 +100,35 @@ def test_linear_cells_turn_and_fade_at_the_pace_of_the_input():
     turned = torch.exp(1j * memory.frequencies * pace) * torch.complex(state.hidden[0, 0], state.cell[0, 0])
     expected = fading * turned + pace * torch.complex(real, imaginary)
     torch.testing.assert_close(torch.complex(after.hidden[0, 0], after.cell[0, 0]), expected)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@given(st.integers(1, 40), st.integers(0, 10**6))
+def test_states_are_accumulated_in_blocks_as_step_by_step(backwards, steps, seed):
+    """Some factors are 0, as at starts."""
+    generator = torch.Generator().manual_seed(seed)
+    factors, states = torch.randn(2, steps, 2, 3, dtype=torch.cdouble, generator=generator)
+    factors *= torch.rand(steps, 2, 1, generator=generator) < 0.8
+    expected = states.clone()
+    for step in range(steps - 2, -1, -1) if backwards else range(1, steps):
+        expected[step] += factors[step] * expected[step + 1 if backwards else step - 1]
+    accumulate(factors, states, backwards)
+    torch.testing.assert_close(states, expected)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_written_gradient_of_the_recurrence_is_that_of_numeric_differences(steps):
+    """With an episode that starts inside a row."""
+    generator = torch.Generator().manual_seed(steps)
+
+    def drawn(*shape, dtype=torch.double):
+        return torch.randn(*shape, generator=generator, dtype=dtype).requires_grad_()
+
+    pace = (2 * torch.rand(steps, 3, SIZE, generator=generator, dtype=torch.double)).requires_grad_()
+    rates = torch.rand(SIZE, generator=generator, dtype=torch.double).requires_grad_()
+    keep = torch.rand(steps, 3, 1, generator=generator) < 0.7
+    written, first = (drawn(*shape, dtype=torch.cdouble) for shape in ((steps, 3, SIZE), (3, SIZE)))
+    assert torch.autograd.gradcheck(LinearRecurrence.apply, (pace, written, rates, drawn(SIZE), keep, first))
 
 
 def test_linear_cells_start_with_times_from_4_to_1000_steps_and_all_frequencies():

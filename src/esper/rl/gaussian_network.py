@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from esper.rl.dense import Dense
 from esper.rl.gaussian import FAR, Gaussian
 from esper.rl.memory import MemoryState
 from esper.rl.network import Encoded, Inputs, Observation, Trunk, VectorConfig, orthogonal
@@ -31,7 +32,7 @@ class GaussianNetwork(Trunk):
     ) -> None:
         super().__init__(inputs, config)
         self.heads, self.levels = heads, (slice(0, len(heads)),)
-        self.actor = orthogonal(nn.Linear(self.memory.size, len(heads)), 0.01)
+        self.actor = orthogonal(Dense(self.memory.size, len(heads)), 0.01)
         self.log_deviation = nn.Parameter(torch.full((len(heads),), FIRST_LOG_DEVIATION))
         self.register_buffer("low", low.float().clamp(-FAR, FAR))
         self.register_buffer("high", high.float().clamp(-FAR, FAR))

@@ -52,7 +52,9 @@ class Learner:
         self.past: tuple[Rollout, ...] = ()
         """Earlier rollouts that the next update learns from too, the newest first."""
         self.generator = torch.Generator().manual_seed(seed)
-        self.optimizer = torch.optim.AdamW(_groups(network, config.weight_decay), lr=config.learning_rate, eps=1e-5)
+        self.optimizer = torch.optim.AdamW(
+            _groups(network, config.weight_decay), lr=config.learning_rate, eps=1e-5, fused=True
+        )
         self._replay: Replay = _compiled() if compile else replay
 
     def update(

@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from esper.rl.dense import Dense
 from esper.rl.errors import RLError
 from esper.rl.gaussian import Gaussian
 from esper.rl.memory import Memory, MemoryState
@@ -113,8 +114,8 @@ class Critic(nn.Module):
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        self.hidden = orthogonal(nn.Linear(inputs, hidden), 2**0.5)
-        self.output = orthogonal(nn.Linear(hidden, 1), 1.0)
+        self.hidden = orthogonal(Dense(inputs, hidden), 2**0.5)
+        self.output = orthogonal(Dense(hidden, 1), 1.0)
         self.register_buffer("mean", torch.tensor(0.0))
         self.register_buffer("deviation", torch.tensor(1.0))
 
@@ -187,7 +188,7 @@ class Trunk(Network):
         self.activation = ACTIVATIONS[self.config.activation]
         self.inputs = VectorInputs(inputs) if isinstance(inputs, int) else inputs
         hidden = self.config.hidden
-        self.encoder = orthogonal(nn.Linear(self.inputs.size, hidden), 2**0.5)
+        self.encoder = orthogonal(Dense(self.inputs.size, hidden), 2**0.5)
         self.memory = make_memory(self.config.memory_kind, hidden, self.config.memory)
         self.critic = Critic(self.memory.size, self.config.critic)
 
@@ -240,7 +241,7 @@ class VectorNetwork(Trunk):
         count, room = len(self.heads), max(self.sizes)
         self.shape = (count, room)
         self.levels = (slice(0, 1), slice(1, count)) if count > 1 else (slice(0, 1),)
-        self.actor = orthogonal(nn.Linear(self.memory.size, count * room), 0.01)
+        self.actor = orthogonal(Dense(self.memory.size, count * room), 0.01)
         # What the first head's choice adds to the logits of the others.
         self.given_first = nn.Parameter(torch.zeros(self.sizes[0], count - 1, room))
         everything = torch.ones(self.sizes[0], count, dtype=torch.bool)
