@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from esper.contracts import EsperError
-from esper.controller import ControllerNetwork, NetworkConfig
+from esper.controller import ControllerNetwork, NetworkConfig, UnknownPolicy
 from esper.environment import FIELDS, Split, Splits, UnknownTask
-from esper.runs import Game, Job, Played, Player, Purpose, UnknownPolicy
+from esper.runs import Game, Job, Played, Player, Purpose
 from esper.runs.backends import (
     BACKENDS,
     Backend,

@@ -20,7 +20,8 @@ from esper.runs import (
     Unwritable,
     find_runs,
 )
-from esper.runs.directory import Status, status_now, write_whole
+from esper.runs.directory import status_now, write_whole
+from esper.telemetry import RunStatus
 
 
 def new_run(path):
@@ -98,7 +99,7 @@ def test_a_run_that_ends_while_it_is_looked_at_never_looks_killed(tmp_path, monk
         run.write_status(status_now(RunState.FINISHED, 5, 5))
         return False
 
-    monkeypatch.setattr(Status, "is_of_a_living_process", ends_now)
+    monkeypatch.setattr(RunStatus, "is_of_a_living_process", ends_now)
     assert run.state() is RunState.FINISHED
 
 

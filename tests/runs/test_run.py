@@ -82,9 +82,11 @@ def test_a_run_plays_updates_evaluates_and_leaves_everything_in_its_directory(tm
         "checkpoints",
         "config.toml",
         "events.jsonl",
+        "live",
         "run.lock",
         "status.json",
     ]
+    assert list((directory.path / "live").iterdir()) == []
     assert directory.state() is RunState.FINISHED
     records = list(effective(read_log(directory.events_file)))
     rounds = [each for each in records if isinstance(each.event, RoundFinished)]

@@ -5,7 +5,7 @@ import pytest
 from esper.contracts import EpisodeEvent
 from esper.telemetry import AnomalyRaised, Escalation, Level, Record, TelemetryConfig, UpdateExamined, belongs, read_log
 from esper.telemetry.detail import DETAILS, MEGABYTE, InvalidTelemetry
-from esper.telemetry.events import EVENTS
+from esper.telemetry.events import EVENTS, GardenHarvested, GardenStarted
 from esper.telemetry.log import line_of
 from tests.telemetry.cases import RECORDED
 
@@ -25,7 +25,8 @@ def levels(escalation, rounds, size=0):
 
 
 def test_every_level_tells_what_the_one_below_tells_and_more():
-    events = [record.event for record in read_log(RECORDED / "events.jsonl")]
+    recorded = [record.event for record in read_log(RECORDED / "events.jsonl")]
+    events = [*recorded, GardenStarted("m", 1, 0.0, 1, 1, (), {}), GardenHarvested(1, 1, (), None)]
     told = {level: {type(event) for event in events if belongs(event, level)} for level in Level}
     assert told[Level.OFF] == set()
     assert told[Level.BRIEF] < told[Level.NORMAL] < told[Level.DETAILED] == set(EVENTS.values())

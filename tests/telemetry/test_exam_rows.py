@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from esper.telemetry.exam_rows import COLUMNS, MAX_BYTES, BadExam, check_rows, csv_text, read_rows, write_parquet
+from esper.runs.exam.parquet import write_parquet
+from esper.telemetry.exam_rows import COLUMNS, MAX_BYTES, BadExam, check_rows, csv_text, read_rows
 from tests.runs.exam.rows import made_row, made_rows
 from tests.test_results import EXAMS
 

@@ -1,8 +1,7 @@
-"""The rows of an exam as files: line by line as they come, CSV, which is read back strictly, and Parquet."""
+"""The rows of an exam as files: line by line as they come, and CSV, which is read back strictly."""
 
 import csv
 import io
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -10,7 +9,6 @@ from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import get_type_hints
 
-import duckdb
 import msgspec
 
 from esper.checked import shown_value
@@ -20,7 +18,6 @@ from esper.telemetry.log import LogReport, whole_lines
 
 FIELDS: dict[str, type] = get_type_hints(ExamRow)
 COLUMNS = {**FIELDS, "growth": float, "score": float}
-SQL_TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
 MAX_BYTES = 32_000_000
 """About 200,000 rows."""
 
@@ -67,28 +64,14 @@ def csv_text(rows: Sequence[ExamRow]) -> str:
     text = io.StringIO(newline="")
     text.write(",".join(COLUMNS) + "\n")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows(map(_values, rows))
+    writer.writerows(map(values_of, rows))
     return text.getvalue()
 
 
-def _values(row: ExamRow) -> list[str | int | float]:
+def values_of(row: ExamRow) -> list[str | int | float]:
     """All columns; whole numbers in a field for fractions become fractions, so that all look alike."""
     own = (kind(value) for kind, value in zip(FIELDS.values(), astuple(row), strict=True))
     return [*own, row.growth, row.score]
-
-
-def write_parquet(rows: Sequence[ExamRow], path: Path) -> None:
-    """The columns of the CSV file, typed; the old file or the new one. Raises `duckdb.Error` if that fails."""
-    columns = [list(column) for column in zip(*map(_values, rows), strict=True)]
-    shown = [f"unnest(${at}::{SQL_TYPES[COLUMNS[name]]}[]) AS {name}" for at, name in enumerate(COLUMNS, start=1)]
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with duckdb.connect(":memory:") as database:
-            database.execute(f"CREATE TABLE exam AS SELECT {', '.join(shown)}", columns)
-            database.table("exam").write_parquet(str(part))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read_rows(path: Path) -> list[ExamRow]:
@@ -130,7 +113,7 @@ def _row(cells: list[str]) -> ExamRow:
         raise BadExam(f"there are {len(cells)} values for {len(COLUMNS)} columns")
     given = dict(zip(COLUMNS, cells, strict=True))
     row = msgspec.convert({name: given[name] for name in FIELDS}, ExamRow, strict=False)
-    for (name, cell), value in zip(given.items(), _values(row), strict=True):
+    for (name, cell), value in zip(given.items(), values_of(row), strict=True):
         if cell != str(value):
             raise BadExam(f"'{name}' must be {value}, and is {shown_value(cell)}")
     return row

@@ -102,7 +102,9 @@ def _parsed_event(kind: type[Event]) -> str:
     columns, required = columns_of(kind), columns_of(kind, optional=False)
     if columns == required:
         return _parsed("data", columns)
-    older = f"CASE WHEN {_parsed('data', required)} IS NOT NULL THEN from_json(data, {_text(json.dumps(columns))}) END"
+    later = ", ".join(_text(name) for name in columns if name not in required)
+    lacks = f"NOT list_has_all(json_keys(data), [{later}]) AND {_parsed('data', required)} IS NOT NULL"
+    older = f"CASE WHEN {lacks} THEN from_json(data, {_text(json.dumps(columns))}) END"
     return f"coalesce({_parsed('data', columns)}, {older})"
 
 

@@ -11,9 +11,10 @@ import jinja2
 
 from esper.runs.directory import Unwritable, write_whole
 from esper.runs.exam.directory import OR_ELSEWHERE
+from esper.runs.exam.parquet import write_parquet
 from esper.runs.exam.tables import Table
 from esper.telemetry.exam_row import ExamRow
-from esper.telemetry.exam_rows import csv_text, write_parquet
+from esper.telemetry.exam_rows import csv_text
 
 MEANINGFUL = re.compile(r"([\\`*_\[\]<>|~$&])")
 """What Markdown would take for more than text, within a line."""
