@@ -31,7 +31,7 @@ from esper.growth import Body, Coalition, Costs, Thresholds, judge
 from esper.growth.proof import Example
 from esper.telemetry import RolledBack, decision_made
 
-DEFAULT_CONTROLLER = "ranker"
+DEFAULT_CONTROLLER = "tamiyo"
 DEFAULT_RENT = 0.02
 FORMAT = 1
 """Of a saved gardener."""
