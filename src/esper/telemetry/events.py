@@ -1,7 +1,7 @@
 """Every kind of event that a run writes, beside those of the contracts. docs/events.md says what each field means.
 
 Qualities, shares and probabilities are fractions; times are seconds; "growth" is total over host parameters.
-None is "not measured", never zero. A field with a default is one that older logs lack.
+None is "not measured", never zero. A field that is None by default is one that older logs lack.
 """
 
 from dataclasses import dataclass, field

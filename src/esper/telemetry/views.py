@@ -5,7 +5,7 @@ lines that SQL cannot cast to the types of their fields, are in none of them.
 """
 
 import json
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -79,12 +79,12 @@ def sql_type(annotation: Any, optional: bool = True) -> str:
 
 
 def columns_of(record: Any, optional: bool = True) -> dict[str, str]:
-    """The fields of a dataclass in their order, with their types in SQL; `optional`: those with a default."""
+    """The fields of a dataclass in their order, with their types in SQL; `optional`: those that are None by default."""
     hints = get_type_hints(record)
     return {
         each.name: sql_type(hints[each.name], optional)
         for each in fields(record)
-        if optional or (each.default is MISSING and each.default_factory is MISSING)
+        if optional or each.default is not None
     }
 
 
@@ -98,13 +98,11 @@ def _parsed(source: str, columns: dict[str, str]) -> str:
 
 
 def _parsed_event(kind: type[Event]) -> str:
-    """The same of an event; fields with a default may be missing, as in older logs."""
+    """The same of an event; fields that are None by default may be missing, as in older logs."""
     columns, required = columns_of(kind), columns_of(kind, optional=False)
     if columns == required:
         return _parsed("data", columns)
-    later = ", ".join(_text(name) for name in columns if name not in required)
-    lacks = f"NOT list_has_all(json_keys(data), [{later}]) AND {_parsed('data', required)} IS NOT NULL"
-    older = f"CASE WHEN {lacks} THEN from_json(data, {_text(json.dumps(columns))}) END"
+    older = f"CASE WHEN {_parsed('data', required)} IS NOT NULL THEN from_json(data, {_text(json.dumps(columns))}) END"
     return f"coalesce({_parsed('data', columns)}, {older})"
 
 
