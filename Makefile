@@ -21,7 +21,7 @@ demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: 2 minute
 	@echo "has not settled, and rounding, which depends on the processor, decides which network it finds."
 	@echo "Look at: out/demo/grown.png  out/demo/run/summary.png  out/demo/exam/exam.html"
 
-test: $(VENV)/.has-test ## what protects users: about 4 minutes on 2 cores
+test: $(VENV)/.has-test ## what protects users: about 5 minutes on 2 cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.has-test ## soaks and repeats: kills, lost workers, a thousand episodes

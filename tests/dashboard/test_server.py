@@ -38,6 +38,7 @@ def test_the_page_and_its_files_run_no_script_but_their_own(client):
 
 
 def test_what_is_served_is_what_esper_query_says(client, recorded, capsys):
+    """C-dashboard."""
     assert [each["name"] for each in client.get("/api/sources").json()["sources"]] == ["run"]
     rows = client.get("/api/snapshot", params={"source": "run"}).json()["rounds"]["rows"]
     assert main(["query", str(recorded), "SELECT total, quality, growth FROM rounds ORDER BY round", "--json"]) == 0
