@@ -9,11 +9,15 @@ import socket
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
 from esper.contracts import Stage, StageChanged
+from esper.controller import Schedule, ScheduledSeed
 from esper.dashboard.comparing import compared
 from esper.dashboard.run_feed import RunFeed
 from esper.dashboard.series import MOST_ROWS, Series, row_of
+from esper.gardener import Gardener
 from esper.telemetry import (
     EpisodeStarted,
     EventLog,
@@ -306,3 +310,24 @@ def test_what_a_run_wrote_is_never_changed(copied):
 def test_the_recorded_run_has_all_that_the_page_asks_for(recorded):
     kinds = {type(each.event) for each in read_log(recorded / "events.jsonl")}
     assert kinds >= {RunStarted, EpisodeStarted, RewardPaid, RoundFinished, UpdateMade}
+
+
+def test_the_garden_of_somebodys_model_has_the_same_lanes(tmp_path):
+    model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer, plan = torch.optim.Adam(model.parameters()), Schedule((ScheduledSeed(0, "1", "mlp_small"),))
+    gardener = Gardener(
+        model, optimizer, example=torch.zeros(4, 2), epochs=8, at=["1"], controller=plan, directory=tmp_path / "garden"
+    )
+    for _ in range(8):
+        optimizer.zero_grad()
+        model(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+        gardener.step(lambda model: 0.5)
+    gardener.harvest()
+    feed = RunFeed(tmp_path / "garden")
+    feed.read_all()
+    story = feed.episode(1)
+    assert story["slots"] == ["1"]
+    assert [span["stage"] for span in story["spans"] if span["slot"] == "1"][:2] == ["GERMINATED", "TRAINING"]
+    assert (story["alphas"]["1"][0], story["alphas"]["1"][-1]) == (0.0, 1.0)
+    assert story["decisions"][0]["blueprint"] == "mlp_small"

@@ -22,10 +22,6 @@ from esper.telemetry import (
     Record,
     RolledBack,
     RoundFinished,
-    RunFailed,
-    RunFinished,
-    RunHalted,
-    RunInterrupted,
     RunResumed,
     RunStarted,
     SinkFailed,
@@ -33,14 +29,10 @@ from esper.telemetry import (
     WorkerReplaced,
     read_log,
 )
+from esper.telemetry.views import END_WORDS
 
 TROUBLES = (AnomalyRaised, RolledBack, RewardHackingSuspected, RansomwareSuspected, WorkerReplaced, SinkFailed)
-ENDS: dict[type[Event], str] = {
-    RunFinished: "finished",
-    RunFailed: "failed",
-    RunHalted: "halted",
-    RunInterrupted: "interrupted",
-}
+ENDS = {kind: word for kind, word in END_WORDS.items() if kind not in (RunStarted, RunResumed)}
 READ = (RunStarted, RunResumed, *ENDS, EpisodeFinished, RoundFinished, UpdateMade, EvaluationMade, *TROUBLES)
 MOST_EPISODES, MOST_TROUBLES, MOST_TIMES = 50_000, 500, 64
 MOST_BLOCK_BYTES = 8_000_000

@@ -1,7 +1,6 @@
 """Growth in somebody else's training loop."""
 
 from esper.gardener.errors import (
-    BadExample,
     BadSetting,
     ForeignOptimizer,
     NoPlace,
@@ -14,3 +13,4 @@ from esper.gardener.gardener import Gardener
 from esper.gardener.plan import GrowthPlan, PlannedPlace
 from esper.gardener.progress import Progress
 from esper.gardener.report import Life, Report, report_of
+from esper.growth.proof import BadExample

@@ -7,10 +7,6 @@ class BadSetting(EsperError):
     """A setting of the gardener lies outside its range."""
 
 
-class BadExample(EsperError):
-    """The model cannot be run on the example."""
-
-
 class NoPlace(EsperError):
     """The model has no place where anything could grow."""
 

@@ -11,12 +11,12 @@ from torch.optim import LBFGS, Optimizer
 from torch.utils import _pytree as pytree
 
 from esper.contracts import Sink, SlotId
-from esper.gardener.errors import BadExample, ForeignOptimizer
+from esper.gardener.errors import ForeignOptimizer
 from esper.gardener.places import Places, find_places
 from esper.growth import Body, Thresholds, graft
 from esper.growth.attachment import Attached
 from esper.growth.graft import AlreadyCompiled, AlreadyGrafted
-from esper.growth.proof import EVALUATION, Example, run, tensors_in
+from esper.growth.proof import EVALUATION, BadExample, Example, run, tensors_in
 
 ROWS = 2
 """Of an example. What a model does can be seen on as few as that."""

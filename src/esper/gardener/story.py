@@ -77,7 +77,8 @@ class Story:
         slots = body.snapshots()
         contributions = {slot.slot: slot.contribution for slot in slots if slot.contribution is not None}
         total, known = sum(terms.values()), math.nan if loss is None else loss
-        self.write(RewardPaid(body.epoch - 1, total, terms, now, known, growth, contributions))
+        alphas = {slot.slot: round(slot.alpha, 4) for slot in slots}
+        self.write(RewardPaid(body.epoch - 1, total, terms, now, known, growth, contributions, None, alphas))
 
     def conclude(self, body: Body, policy: str, quality: float | None, panic: str | None) -> None:
         """The network is delivered. Said again only if something has happened since."""

@@ -26,13 +26,13 @@ class BadExam(EsperError):
     """Rows that no exam can have made, or a file that does not hold such rows."""
 
 
-class RowLine(msgspec.Struct):
+class ReadRow(msgspec.Struct):
     """A line of `rows.jsonl` that has a row; what else it has is not read here."""
 
     row: ExamRow
 
 
-_LINE = msgspec.json.Decoder(RowLine)
+_LINE = msgspec.json.Decoder(ReadRow)
 
 
 def rows_so_far(path: Path, report: LogReport) -> Iterator[ExamRow]:
