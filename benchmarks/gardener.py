@@ -32,7 +32,7 @@ import esper
 from esper.environment import SOURCES
 from esper.growth import Fossil, count_flops, count_parameters, plant
 
-GROWN = {"heuristic": "heuristic", "ranker": "ranker", "shipped": "tamiyo-small"}
+GROWN = {"heuristic": "heuristic", "ranker": "ranker", "shipped": "tamiyo"}
 """Arms and their controllers."""
 STATIC = ("alone", "widened", "scratch", "next")
 REFERENCE = "ranker"

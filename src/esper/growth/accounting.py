@@ -5,12 +5,14 @@ small networks cannot neglect: one operation per output element of a pointwise f
 of a reduction, and the handful per element that a normalisation takes.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.backends import mha
 from torch.utils.flop_counter import FlopCounterMode
 
 from esper.contracts import Operator, SlotId
@@ -71,9 +73,20 @@ def count_layers(host: nn.Module) -> int:
 
 def count_flops(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """Floating-point operations of one call."""
-    with FlopCounterMode(display=False, custom_mapping=_EXTRA) as counter:
+    with _every_operation(), FlopCounterMode(display=False, custom_mapping=_EXTRA) as counter:
         run(*args, **kwargs)
     return int(counter.get_total_flops())
+
+
+@contextmanager
+def _every_operation() -> Iterator[None]:
+    """PyTorch's transformer layers have a fast path for evaluation, one operation that no counter sees into."""
+    fast = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(fast)
 
 
 @dataclass(frozen=True)
