@@ -1,0 +1,16 @@
+"""What a network costs is counted in every mode alike."""
+
+import torch
+from torch import nn
+from torch.backends import mha
+
+from esper.growth import count_flops
+
+
+def test_operations_of_a_fast_path_are_counted() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True).eval()
+    x = torch.zeros(1, 8, 16)
+    counted = count_flops(layer, x)
+    with torch.no_grad():
+        assert count_flops(layer, x) == counted > 2 * 8 * 16 * 4 * 16
+    assert mha.get_fastpath_enabled()
