@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import math
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR, OneCycleLR, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import esper
+from esper.cli import main
 from esper.contracts import EsperError, Stage
 from esper.gardener import (
     BadExample,
@@ -23,6 +25,7 @@ from esper.gardener import (
     NotFraction,
     TooManySteps,
     WrongState,
+    report_in,
 )
 from esper.growth import Slot
 from esper.growth.graft import AlreadyCompiled, AlreadyGrafted
@@ -526,6 +529,22 @@ def test_a_directory_has_the_events_of_a_run(tmp_path):
     assert quality == rest.gardener.report().harvested.quality
     live = rest.gardener.costs().live.parameters / rest.gardener.costs().host.parameters
     assert total == pytest.approx(rest.gardener.report().qualities[-1] - 0.02 * math.log(live))
+    assert str(report_in(tmp_path / "garden")) == str(rest.gardener.report())
+
+
+def test_show_and_query_read_the_directory_of_a_garden(tmp_path, capsys):
+    training = Training.begun(directory=tmp_path / "garden")
+    training.play()
+    training.gardener.harvest()
+    assert main(["show", str(tmp_path / "garden")]) == 0
+    assert capsys.readouterr().out.strip() == str(training.gardener.report())
+    assert main(["show", str(tmp_path / "garden"), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["lives"]) == 2
+    assert main(["query", str(tmp_path / "garden"), "SELECT count(*) FROM seeds"]) == 0
+    assert capsys.readouterr().out.split()[-1] == "2"
+    (tmp_path / "garden" / "events.jsonl").write_text("nothing\n")
+    assert main(["show", str(tmp_path / "garden")]) == 2
+    assert "holds no garden: give the `directory` of an esper.Gardener" in capsys.readouterr().err
 
 
 def test_a_step_is_a_line_of_the_log(caplog):

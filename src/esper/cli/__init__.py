@@ -16,7 +16,7 @@ COMMANDS = {
     "survey": ("esper.cli.survey:survey", "train every single seed on many tasks: what there is to win"),
     "fit": ("esper.cli.fit:fit", "make a ranker from a survey: the bar for learned controllers"),
     "runs": ("esper.cli.runs:runs", "list runs with state, progress, best and age"),
-    "show": ("esper.cli.runs:show", "show one run: state, settings, last rounds and evaluations"),
+    "show": ("esper.cli.runs:show", "show one run (state, settings, last rounds) or what grew in a garden"),
     "compare": ("esper.cli.runs:compare", "show runs side by side: return, quality, growth, cost, settings"),
     "doctor": ("esper.cli.runs:doctor", "say what looks wrong with a run, why, and what to try"),
     "watch": ("esper.cli.dashboard:watch", "show runs and exams on a live page"),

@@ -8,8 +8,10 @@ from typing import Any
 import tyro
 
 from esper.cli.console import DONE, UNWELL, out, print_json, table_of
+from esper.gardener import report_in
 from esper.runs import RunDirectory, RunState, TrainConfig, find_runs
 from esper.runs.comparison import RunOutcome, changed_settings, differing_settings, draw_outcomes, outcome_of
+from esper.telemetry import RunFiles
 from esper.telemetry.doctor import diagnose
 from esper.telemetry.query import as_json, as_tsv
 from esper.telemetry.query import query as ask
@@ -67,15 +69,19 @@ def show(argv: list[str]) -> int:
     """Show one run."""
 
     def show(run: tyro.conf.Positional[Path], json: bool = False) -> tuple[Path, bool]:
-        """Show one run.
+        """Show one run, or what grew in a garden.
 
         Args:
-            run: Directory of the run.
+            run: Directory of the run or of the gardener.
             json: Print JSON, for programs.
         """
         return run, json
 
     path, for_programs = tyro.cli(show, args=argv, prog="esper show")
+    if _is_garden(path):
+        report = report_in(path)
+        print_json(asdict(report)) if for_programs else print(report)
+        return DONE
     directory = RunDirectory.open(path)
     status, state, outcome = directory.status(), directory.state(), outcome_of(directory)
     changed = changed_settings(directory.config(), TrainConfig())
@@ -94,6 +100,12 @@ def show(argv: list[str]) -> int:
         if rows:
             out.print(table_of(list(rows[0]), [list(row.values()) for row in rows[-LATEST:]], title))
     return DONE
+
+
+def _is_garden(path: Path) -> bool:
+    """Gardens have events and none of the settings of a run."""
+    files = RunFiles(path)
+    return files.events_file.is_file() and not files.config_file.is_file()
 
 
 def compare(argv: list[str]) -> int:
@@ -156,14 +168,15 @@ def query(argv: list[str]) -> int:
         their columns.
 
         Args:
-            run: Directory of the run.
+            run: Directory of the run or of the gardener.
             sql: One SELECT statement.
             json: Print JSON, for programs.
         """
         return run, sql, json
 
     run, sql, for_programs = tyro.cli(query, args=argv, prog="esper query")
-    RunDirectory.open(run)
+    if not _is_garden(run):
+        RunDirectory.open(run)
     columns, rows = ask(run, sql)
     if for_programs:
         print(as_json(columns, rows))

@@ -12,5 +12,5 @@ from esper.gardener.errors import (
 from esper.gardener.gardener import Gardener
 from esper.gardener.plan import GrowthPlan, PlannedPlace
 from esper.gardener.progress import Progress
-from esper.gardener.report import Life, Report, report_of
+from esper.gardener.report import Life, NoGarden, Report, report_in, report_of
 from esper.growth.proof import BadExample

@@ -6,13 +6,26 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from esper.contracts import Event, Stage, StageChanged
-from esper.telemetry import DecisionMade, GardenHarvested, GardenStarted, RewardPaid, RolledBack
+from esper.contracts import EsperError, Event, Stage, StageChanged
+from esper.telemetry import (
+    DecisionMade,
+    GardenHarvested,
+    GardenStarted,
+    RewardPaid,
+    RolledBack,
+    RunFiles,
+    effective,
+    read_log,
+)
 
 WIDTH, HEIGHT, MARGIN = 640, 240, 40
 """Of the figure, in pixels."""
 COLOURS = {"plant": "#3c8d5a", "keep": "#8c564b", "remove": "#999999", "roll back": "#d1495b"}
 STYLE = "body{font:15px sans-serif;max-width:44em;margin:2em auto}td,th{padding:.2em .8em;text-align:left}"
+
+
+class NoGarden(EsperError):
+    """The directory holds no garden."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +128,15 @@ class Report:
             f'<text x="0" y="{y(high):.0f}">{high:.3g}</text><text x="0" y="{y(low):.0f}">{low:.3g}</text>'
             f'<text x="{WIDTH - MARGIN}" y="{HEIGHT - 10}" text-anchor="end">epoch {self.epochs}</text></svg>'
         )
+
+
+def report_in(directory: str | Path) -> Report:
+    """The report of the garden that was told in a directory."""
+    log = RunFiles(Path(directory)).events_file
+    told = [record.event for record in effective(read_log(log))] if log.is_file() else []
+    if not any(isinstance(event, GardenStarted) for event in told):
+        raise NoGarden(f"{directory} holds no garden: give the `directory` of an esper.Gardener")
+    return report_of(told)
 
 
 def report_of(events: Iterable[Event]) -> Report:
