@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from esper.gardener.processes import average_gradients
+from esper.gardener.processes import average_gradients, processes
 from esper.growth import Body
 
 ALL_OF = 16
@@ -72,7 +72,8 @@ class Loop:
         return args[:1], {**kwargs, "closure": looked_at}
 
     def _look(self) -> None:
-        average_gradients([each for slot in self._body.living() for each in slot.seed_parameters])
+        if processes() > 1:
+            average_gradients([each for slot in self._body.living() for each in slot.seed_parameters])
         if self.steps < ALL_OF or self.steps % EVERY == 0:
             self._body.record_gradients()
             norm = _norm(self._host)

@@ -33,7 +33,7 @@ def average_gradients(parameters: Sequence[nn.Parameter]) -> None:
 
     Gradients that are the same everywhere, because a wrapper has averaged them already, stay what they are.
     """
-    if processes() == 1 or not parameters:
+    if not parameters:
         return
     for parameter in parameters:
         if parameter.grad is None:

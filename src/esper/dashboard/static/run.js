@@ -3,7 +3,7 @@
 
 const ENDED = { finished: "good", running: "good", interrupted: "warn", halted: "bad", failed: "bad", killed: "bad", unknown: "warn" };
 const SENTENCES = {
-  running: "It trains.", finished: "All rounds are done.", interrupted: "Somebody asked it to stop.", failed: "An error ended it.",
+  running: "It trains.", finished: "It is complete.", interrupted: "Somebody asked it to stop.", failed: "An error ended it.",
   halted: "A health check ended it.", killed: "Its process is gone without a word: it was killed, or the machine went down.",
   unknown: "Nothing says how it is: there is no readable status.",
 };
