@@ -15,9 +15,7 @@ POLICIES = ("random", "sampled:tamiyo", "heuristic")
 
 def record_config(directory: Path, **changes) -> RecordConfig:
     """Two episodes of each of three policies, in this process."""
-    return replace(
-        RecordConfig(task=(tiny_task(directory),), policy=POLICIES, episodes=2, backend="serial"), **changes
-    )
+    return replace(RecordConfig(task=(tiny_task(directory),), policy=POLICIES, episodes=2, backend="serial"), **changes)
 
 
 def collected(config: RecordConfig, path: Path) -> int:

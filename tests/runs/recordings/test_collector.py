@@ -32,6 +32,7 @@ def test_what_is_there_is_not_played_again_and_stays_as_it_is(recorded):
     assert files_in(recorded.path) == before
 
 
+@pytest.mark.slow
 def test_processes_make_the_same_recording_bit_for_bit(recorded, tmp_path):
     config = replace(recorded.config, backend="process", workers=2)
     assert collected(config, tmp_path / "again") == 6
@@ -110,7 +111,7 @@ def test_a_policy_whose_file_has_changed_is_not_mixed_into_a_recording(recorded,
     text = task.read_text()
     try:
         task.write_text(text.replace("horizon = 6", "horizon = 7"))
-        with pytest.raises(OtherRecording, match="knows '.*tiny.toml' with other contents"):
+        with pytest.raises(OtherRecording, match=r"knows '.*tiny\.toml' with other contents"):
             collected(recorded.config, path)
     finally:
         task.write_text(text)
