@@ -8,6 +8,8 @@ from rich.console import Console
 
 from esper.runs.exam import ExamLines
 from esper.runs.recordings import Collector, RecordConfig
+from esper.runs.recordings.row import facts_of
+from esper.runs.trajectory import Trajectory
 from tests.runs.worlds import tiny_task
 
 POLICIES = ("random", "sampled:tamiyo", "heuristic")
@@ -26,3 +28,8 @@ def collected(config: RecordConfig, path: Path) -> int:
 def files_in(path: Path) -> dict[str, bytes]:
     """All parts of a recording."""
     return {file.name: file.read_bytes() for file in sorted(path.glob("*.parquet"))}
+
+
+def same(one: Trajectory, two: Trajectory) -> bool:
+    """Whether two episodes are the same, bit for bit."""
+    return facts_of(one) == facts_of(two)  # with a checksum of all numbers

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from esper.environment import derive
 from esper.runs.directory import Unwritable, write_whole
 from esper.runs.player import Job
-from esper.runs.recordings.part import EPISODES_PER_PART, read_part, write_part
+from esper.runs.recordings.part import EPISODES_PER_PART, NUMBERS_PER_PART, read_part, write_part
 from esper.runs.recordings.row import facts_of, numbers_of, trajectory_of
 from esper.runs.recordings.schema import FACTS, NUMBERS, BadRecording, RecordingSchema
 from esper.runs.trajectory import Trajectory
@@ -47,13 +47,15 @@ class RecordingDirectory:
     def gather(self, jobs: Iterable[Job]) -> None:
         """Put those that were played of these jobs, and are in no part, into parts: in the order of the jobs."""
         block: list[Trajectory] = []
+        size = 0
         for job in jobs:
             found = self._find(job)
             if found is not None and _code_of(found) not in self._in_parts:
                 block.append(found)
-            if len(block) == EPISODES_PER_PART:
+                size += found.size
+            if len(block) == EPISODES_PER_PART or size >= NUMBERS_PER_PART:
                 self._make_part(block)
-                block = []
+                block, size = [], 0
         if block:
             self._make_part(block)
 
