@@ -38,7 +38,7 @@ from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played, Purpose
 from esper.runs.profiling import profile_episode
 from esper.runs.progress import RunProgress
-from esper.runs.recordings import RECORDING, RecordingSchema, write_part
+from esper.runs.recordings import RecordingSchema, write_part
 from esper.runs.run_recorder import RunRecorder
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, training_seed
 from esper.runs.summary import evaluated, summarise, update_event
@@ -233,7 +233,7 @@ class Run:
 
     def _keep(self, trajectories: Sequence[Trajectory], purpose: Purpose) -> None:
         """In the recording, if that was asked for. A round that is played again writes the same file again."""
-        path = self.directory.path / RECORDING / f"round-{self.counters.round:05d}-{purpose}.parquet"
+        path = self.directory.recording / f"round-{self.counters.round:05d}-{purpose}.parquet"
         if trajectories:
             with self.interrupts.deferred():
                 write_part(path, trajectories, RecordingSchema.of(self.config.game()))

@@ -55,6 +55,7 @@ class Exam:
             with make_backend(*where, player=Examiner) as backend:
                 for title, tasks in config.stages().items():
                     self._examine(backend, title, tasks)
+            self._recording.clean()
             rows = [
                 self._results.rows[task, policy, seed][0]
                 for task in config.task_names()

@@ -54,14 +54,13 @@ class Collector:
         config = self.config
         where = (config.backend, config.game(), config.workers, config.timeout, config.ray_address)
         self._played = 0
-        with self._interrupts, self._claimed(), one_thread():
+        with self._interrupts, make_backend(*where) as backend, self._claimed(), one_thread():
             jobs = config.jobs()
             self._recording.clean()
-            missing = [job for job in jobs if not self._recording.has(job)]
-            with make_backend(*where) as backend:
-                self._watcher.stage(", ".join(config.policy), len(jobs), len(jobs) - len(missing))
-                for first in range(0, len(jobs), EPISODES_PER_PART):
-                    self._collect_part(backend, jobs[first : first + EPISODES_PER_PART])
+            there = sum(map(self._recording.has, jobs))
+            self._watcher.stage(", ".join(config.policy), len(jobs), there)
+            for first in range(0, len(jobs), EPISODES_PER_PART):
+                self._collect_part(backend, jobs[first : first + EPISODES_PER_PART])
             self._recording.clean()
         return self._played
 

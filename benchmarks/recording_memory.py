@@ -1,0 +1,95 @@
+"""How much memory a recording takes while it is learned from, and how fast it is read.
+
+    python benchmarks/recording_memory.py                      # recordings of 0.1, 0.5 and 2 GB in numbers
+    python benchmarks/recording_memory.py --gigabytes 0.1 8
+
+Plays a few episodes of `family:small`, writes them again and again under other seeds, and streams each recording twice
+in a process of its own: opened, which judges every row, and one shuffled pass in batches of 64. A gigabyte is one of
+numbers as they lie in memory; on disk they take far less.
+"""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import tyro
+
+from esper.runs import Game, Job, Player, Purpose
+from esper.runs.recordings import EPISODES_PER_PART, Recording, RecordingSchema, write_part
+from esper.runs.trajectory import Trajectory
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured."""
+
+    gigabytes: tuple[float, ...] = (0.1, 0.5, 2.0)
+    """Sizes of recordings."""
+    stream: Path | None = None
+    """Used by itself: the recording that this process streams."""
+
+
+def main() -> None:
+    """Measure, or be what is measured."""
+    settings = tyro.cli(Settings)
+    if settings.stream is not None:
+        stream(settings.stream)
+        return
+    game = Game(reward="frugal", record=False, trajectories=True)
+    played = [
+        Player(game).play(Job("family:small", 2**20 + at, policy, Purpose.TRAIN)).trajectory
+        for at in range(4)
+        for policy in ("random", "heuristic")
+    ]
+    print("| GB of numbers | episodes | GB on disk | s to open | s to stream | peak MB | above an idle process |")
+    print("|---|---|---|---|---|---|---|")
+    for size in settings.gigabytes:
+        with tempfile.TemporaryDirectory() as folder:
+            measure([each for each in played if each is not None], size, Path(folder), RecordingSchema.of(game))
+
+
+def measure(played: list[Trajectory], size: float, folder: Path, schema: RecordingSchema) -> None:
+    """One row of the table."""
+    held = bytes_of(played) / len(played)
+    parts = max(1, round(size * 1e9 / held / EPISODES_PER_PART))
+    for part in range(parts):
+        seeds = range(part * EPISODES_PER_PART, (part + 1) * EPISODES_PER_PART)
+        again = [played[seed % len(played)] for seed in seeds]
+        named = [replace(each, about=replace(each.about, seed=s)) for each, s in zip(again, seeds, strict=True)]
+        write_part(folder / f"part-{part:05d}.parquet", named, schema)
+    disk = sum(file.stat().st_size for file in folder.glob("*.parquet"))
+    episodes = parts * EPISODES_PER_PART
+    words = [sys.executable, __file__, "--stream", str(folder)]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    print(f"| {episodes * held / 1e9:.2f} | {episodes:,} | {disk / 1e9:.3f} | {' | '.join(told)} |", flush=True)
+
+
+def bytes_of(played: list[Trajectory]) -> int:
+    """Of what was seen, which is nearly all of it."""
+    return sum(array.nbytes for each in played for array in each.observation.values())
+
+
+def stream(path: Path) -> None:
+    """Seconds to open, seconds to stream, peak megabytes, and how many of them the recording is to blame for."""
+    idle, started = peak(), time.perf_counter()
+    opened = Recording.open(path)
+    judged = time.perf_counter()
+    rows = sum(batch.rows for batch in opened.batches(BATCH, torch.Generator().manual_seed(0)))
+    assert rows == opened.episodes
+    print(f"{judged - started:.1f} {time.perf_counter() - judged:.1f} {peak():.0f} {peak() - idle:.0f}")
+
+
+def peak() -> float:
+    """Megabytes of this process at its largest."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()
