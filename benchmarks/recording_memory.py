@@ -1,11 +1,11 @@
 """How much memory a recording takes while it is learned from, and how fast it is read.
 
-    python benchmarks/recording_memory.py                      # recordings of 0.1, 0.5 and 2 GB in numbers
+    python benchmarks/recording_memory.py                      # recordings of 0.05, 0.2 and 0.8 GB in numbers
     python benchmarks/recording_memory.py --gigabytes 0.1 8
 
-Plays a few episodes of `family:small`, writes them again and again under other seeds, and streams each recording twice
-in a process of its own: opened, which judges every row, and one shuffled pass in batches of 64. A gigabyte is one of
-numbers as they lie in memory; on disk they take far less.
+Plays a few episodes of `family:small`, writes a file of them under other seeds, links it from as many directories as it
+takes, and streams them all twice in a process of its own: opened, which judges every row, and one shuffled pass in
+batches of 64. A gigabyte is one of numbers as they lie in memory; on disk they take far less.
 """
 
 import resource
@@ -30,10 +30,10 @@ BATCH = 64
 class Settings:
     """What is measured."""
 
-    gigabytes: tuple[float, ...] = (0.1, 0.5, 2.0)
+    gigabytes: tuple[float, ...] = (0.05, 0.2, 0.8)
     """Sizes of recordings."""
     stream: Path | None = None
-    """Used by itself: the recording that this process streams."""
+    """Used by itself: the directory whose recordings this process streams."""
 
 
 def main() -> None:
@@ -59,13 +59,13 @@ def measure(played: list[Trajectory], size: float, folder: Path, schema: Recordi
     """One row of the table."""
     held = bytes_of(played) / len(played)
     parts = max(1, round(size * 1e9 / held / EPISODES_PER_PART))
+    again = [played[seed % len(played)] for seed in range(EPISODES_PER_PART)]
+    named = [replace(each, about=replace(each.about, seed=seed)) for seed, each in enumerate(again)]
+    write_part(folder / "part.parquet", named, schema)
     for part in range(parts):
-        seeds = range(part * EPISODES_PER_PART, (part + 1) * EPISODES_PER_PART)
-        again = [played[seed % len(played)] for seed in seeds]
-        named = [replace(each, about=replace(each.about, seed=s)) for each, s in zip(again, seeds, strict=True)]
-        write_part(folder / f"part-{part:05d}.parquet", named, schema)
-    disk = sum(file.stat().st_size for file in folder.glob("*.parquet"))
-    episodes = parts * EPISODES_PER_PART
+        (folder / f"{part}").mkdir()
+        (folder / f"{part}" / "part.parquet").hardlink_to(folder / "part.parquet")
+    disk, episodes = parts * (folder / "part.parquet").stat().st_size, parts * EPISODES_PER_PART
     words = [sys.executable, __file__, "--stream", str(folder)]
     told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     print(f"| {episodes * held / 1e9:.2f} | {episodes:,} | {disk / 1e9:.3f} | {' | '.join(told)} |", flush=True)
@@ -79,7 +79,7 @@ def bytes_of(played: list[Trajectory]) -> int:
 def stream(path: Path) -> None:
     """Seconds to open, seconds to stream, peak megabytes, and how many of them the recording is to blame for."""
     idle, started = peak(), time.perf_counter()
-    opened = Recording.open(path)
+    opened = Recording.open(*(each for each in path.iterdir() if each.is_dir()))
     judged = time.perf_counter()
     rows = sum(batch.rows for batch in opened.batches(BATCH, torch.Generator().manual_seed(0)))
     assert rows == opened.episodes
