@@ -46,10 +46,7 @@ class PPOConfig:
     """Weight of the newest rollout in the one scale of returns."""
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not low <= value <= high:
-                raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
+        require_ranges(self, _RANGES)
         for name in ("epochs", "minibatches", "reuse"):
             if getattr(self, name) < 1:
                 raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
@@ -88,6 +85,14 @@ _RANGES = {
     "exploration": (0.0, 0.5),
     "return_momentum": (1e-3, 1.0),
 }
+
+
+def require_ranges(settings: object, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuse settings that are no numbers, or out of their ranges."""
+    for name, (low, high) in ranges.items():
+        value = getattr(settings, name)
+        if not isinstance(value, int | float) or not low <= value <= high:
+            raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
 
 
 def _line(first: float, last: float, progress: float) -> float:
