@@ -8,6 +8,7 @@ from torch import Tensor
 
 from esper.rl.errors import NoSteps
 from esper.rl.gae import advantages
+from esper.rl.network import Network
 from esper.rl.normalise import Moments
 from esper.rl.sequences import Sequences
 
@@ -37,6 +38,11 @@ class EpisodesInMemory:
         order = torch.randperm(self.rows.rows, generator=generator)
         count = min(max(1, round(held_out * len(order))), len(order) - 1)
         return EpisodesInMemory(self.rows.take(order[count:])), EpisodesInMemory(self.rows.take(order[:count]))
+
+
+def begun(rows: Sequences, network: Network) -> Sequences:
+    """The rows with the memory of this network before their first steps: each begins with its episode."""
+    return rows._replace(state=network.memory.start(rows.rows))
 
 
 def trimmed(rows: Sequences) -> Sequences:

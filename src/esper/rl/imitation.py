@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from esper.rl.acting import Replayed, likeliest, replay
 from esper.rl.categorical import FILL
 from esper.rl.config import require_ranges
-from esper.rl.episodes import Contents, Episodes
+from esper.rl.episodes import Contents, Episodes, begun
 from esper.rl.errors import IllegalChoice
 from esper.rl.network import Network
 from esper.rl.sequences import Sequences
@@ -126,7 +126,7 @@ class Imitation:
     def _pass(self, training: Episodes, rarities: Tensor) -> float:
         total, decisions = 0.0, 0
         for rows in training.batches(self.config.batch, self.generator):
-            again = replay(self.network, rows)
+            again = replay(self.network, begun(rows, self.network))
             require_legal(self.network, again, rows)
             loss = surprise(again, rows.valid, weights_of(rows, rarities))
             self.optimizer.zero_grad()
@@ -170,6 +170,7 @@ def likeness(network: Network, episodes: Episodes, batch: int = 16) -> Likeness:
     count, total, decided, alike = 0, 0.0, 0, 0
     used, same = torch.zeros(heads), torch.zeros(heads)
     for rows in episodes.batches(batch, torch.Generator().manual_seed(0)):
+        rows = begun(rows, network)
         again = replay(network, rows)
         require_legal(network, again, rows)
         free = again.free & rows.valid.unsqueeze(-1)

@@ -10,14 +10,13 @@ heads that were not used have no part in it.
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from esper.rl.acting import replay
 from esper.rl.config import require_ranges
-from esper.rl.episodes import Contents, Episodes
+from esper.rl.episodes import Contents, Episodes, begun
 from esper.rl.gae import bellman_errors
 from esper.rl.imitation import require_legal, surprise
 from esper.rl.network import Network
@@ -95,15 +94,6 @@ class IQLStep:
     """Share of decisions whose weight was cut off."""
 
 
-class Judgement(NamedTuple):
-    """Decisions, under one of the networks."""
-
-    q: Tensor
-    """(B, T), in units of return."""
-    known: Tensor
-    """(B, T): steps of which the state after them is known or there is none."""
-
-
 class IQL:
     """The network that will play, two that judge, and two that are believed."""
 
@@ -145,7 +135,7 @@ class IQL:
     def step(self, rows: Sequences, number: int = 1) -> IQLStep:
         """One step of all networks."""
         config, deviation = self.config, self.moments.deviation
-        new = replay(self.network, rows)
+        new = replay(self.network, begun(rows, self.network))
         require_legal(self.network, new, rows)
         with torch.no_grad():
             said = torch.minimum(*(self.q(judge, rows) for judge in self.believed))
@@ -171,7 +161,7 @@ class IQL:
 
     def q(self, judge: Network, rows: Sequences) -> Tensor:
         """What one network says that the decisions are worth, (B, T), in units of return."""
-        judged = replay(judge, rows)
+        judged = replay(judge, begun(rows, judge))
         nats = (judged.log_probs * judged.free).sum(dim=-1)
         return judged.values + self.config.sharpness * self.moments.deviation * nats
 
