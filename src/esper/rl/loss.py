@@ -24,7 +24,8 @@ class Targets(NamedTuple):
 
     def part(self, which: Tensor | tuple[slice, ...]) -> "Targets":
         """Those of some of the rows."""
-        return Targets(*(None if part is None else part[which] for part in self))
+        anchor = None if self.anchor is None else self.anchor[which]
+        return Targets(self.gains[which], self.returns[which], self.values[which], anchor)
 
 
 class Loss(NamedTuple):
@@ -47,7 +48,7 @@ class Loss(NamedTuple):
     ratios: Tensor
     """(heads, 2): the lowest and the highest ratio of each head."""
     anchor_kl: Tensor
-    """Divergence from the policy that learning began with, as `kl`; NaN if it is not kept."""
+    """Divergence from the policy that learning began with, as `kl`; 0 if it is not kept."""
 
 
 def ppo_loss(
@@ -83,13 +84,13 @@ def ppo_loss(
     uncertainty = new.entropy.masked_fill(~free, 0.0).sum(dim=(0, 1))
     value = value_loss(new.values, old.valid, targets, deviation, config.value_clip)
     total = policy + config.value_weight * value - (entropy_weights * uncertainty * moving).sum() / deciding
-    anchor_kl = total.new_tensor(math.nan)
+    entropy = uncertainty / choices.clamp(min=1)
+    kl = divergence.sum() / deciding
+    anchor_kl = torch.zeros_like(kl)
     if targets.anchor is not None:
         away = (targets.anchor - new.log_probs).masked_fill(~free, 0.0)
         anchor_kl = (away.expm1() - away).sum() / deciding
         total = total + anchor_weight * anchor_kl
-    entropy = uncertainty / choices.clamp(min=1)
-    kl = divergence.sum() / deciding
     return Loss(total, policy, value, entropy, choices, kl, head_kl, moving, clipped, ratios, anchor_kl)
 
 

@@ -1,6 +1,5 @@
 """What an update did, in one typed structure."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -136,7 +135,7 @@ def measure(
         forced_steps=steps - deciding_steps,
         optimiser_steps=optimiser_steps,
         skipped_steps=skipped,
-        anchor_kl=None if math.isnan(anchor_kl) else anchor_kl,
+        anchor_kl=None if targets.anchor is None else anchor_kl,
         stopped_early=stopped,
         heads={
             name: HeadMetrics(int(count), entropy if choices else None, gradient, low, high, kl if choices else None)
