@@ -119,7 +119,7 @@ class Examiner(Player):
             seconds=played.finished.seconds,
             kept=", ".join(f"{fossil.slot} {fossil.blueprint}" for fossil in fossils),
         )
-        return Examined(job, played.finished, (), None, row, fossils)
+        return Examined(job, played.finished, (), None, row, fossils, trajectory=played.trajectory)
 
 
 def epoch_flops(episode: Episode) -> float:
