@@ -29,7 +29,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from proving_ground import JUDGED, RENTS, TRAINING, USUAL, Lockstep, Variant, _interval, greedy_score, newborn, rounds_of
+from proving_ground import (
+    JUDGED,
+    RENTS,
+    TRAINING,
+    USUAL,
+    Lockstep,
+    Variant,
+    _interval,
+    greedy_score,
+    newborn,
+    rounds_of,
+)
 from table_tasks import TableTask, table_tasks
 from table_world import TableEnv, play
 
@@ -44,6 +55,7 @@ from esper.rl import (
     ImitationConfig,
     IQLConfig,
     Learner,
+    MemoryState,
     Network,
     Sequences,
     join,
@@ -62,8 +74,19 @@ COLD, WARM = 30, 10
 """Rounds of 64 episodes of PPO from nothing, and of PPO that goes on."""
 JUDGED_AFTER = (0, 1, 2, 4, 6, 8, 10, 15, 20, 25, 30)
 IMITATION = ImitationConfig(passes=12, patience=3)
-OFFLINE = IQLConfig(steps=1000, discount=1.0, expectile=0.8)
-WARMED = replace(USUAL, ppo=replace(USUAL.ppo, critic_updates=2, anchor_weight=0.1))
+OFFLINE = IQLConfig(steps=800, discount=1.0, expectile=0.8)
+WARMED = replace(
+    USUAL,
+    ppo=replace(
+        USUAL.ppo,
+        critic_updates=2,
+        anchor_weight=0.5,
+        anchor_share=1.0,
+        learning_rate=3e-4,
+        final_learning_rate=1e-4,
+    ),
+)
+SEEDS = 5
 BARS = ("heuristic", "constant", "ranker")
 
 
@@ -80,7 +103,9 @@ def recorded(policy: Policy, tasks: Sequence[TableTask], lockstep: Lockstep, see
     """Episodes of a policy that is certain of its choices, or does not tell."""
     rows, generator = 100, torch.Generator().manual_seed(derive(seed, "recorded", policy.name))
     worlds = [derive(seed, "recorded", policy.name, place) % 2**31 for place in range(episodes)]
-    return join([_played(policy, tasks, lockstep, worlds[at : at + rows], generator) for at in range(0, episodes, rows)])
+    return join(
+        [_played(policy, tasks, lockstep, worlds[at : at + rows], generator) for at in range(0, episodes, rows)]
+    )
 
 
 def _played(
@@ -112,9 +137,8 @@ def _played(
 class Workshop:
     """What is made for one training seed, once."""
 
-    def __init__(self, seed: int, seeds: int, tasks: Sequence[TableTask]) -> None:
+    def __init__(self, seed: int, tasks: Sequence[TableTask]) -> None:
         self.seed, self.tasks, self.lockstep = seed, tasks, Lockstep(tasks)
-        self.other = (seed + 1) % max(seeds, 2)
         KEPT.mkdir(parents=True, exist_ok=True)
 
     def recording(self, name: str) -> Sequences:
@@ -122,19 +146,20 @@ class Workshop:
         return recorded(find_policy(name), self.tasks, self.lockstep, self.seed, RECORDED)
 
     def earlier(self) -> Sequences:
-        """All that another training seed played while it learned from nothing."""
-        learner = Learner(newborn(USUAL, self.other), USUAL.ppo, seed=derive(self.other, "learner"))
-        return join([rows for rows in self.rounds(learner, USUAL, self.other, COLD)])
+        """All that the next training seed played while it learned from nothing."""
+        other = (self.seed + 1) % SEEDS
+        path = KEPT / f"played-{other}.pt"
+        if not path.exists():
+            learner = Learner(newborn(USUAL, other), USUAL.ppo)
+            keep(join(list(self.rounds(learner, USUAL, other, COLD))), path)
+        return kept(path)
 
     def everything(self) -> Sequences:
         path = KEPT / f"all-{self.seed}.pt"
         if not path.exists():
             parts = [self.recording("heuristic"), self.recording("random"), self.recording("ranker"), self.earlier()]
-            rows = join(parts)
-            torch.save(rows._asdict() | {"state": list(rows.state)}, path)
-        found = torch.load(path, weights_only=True)
-        state = newborn(USUAL, 0).memory.start(len(found["rewards"]))
-        return Sequences(**found | {"state": state})
+            keep(join(parts), path)
+        return kept(path)
 
     def rounds(self, learner: Learner, variant: Variant, seed: int, rounds: int) -> Iterator[Sequences]:
         envs = [OverTwin(self.tasks, RENTS) for _ in range(variant.episodes)]
@@ -157,6 +182,17 @@ class Workshop:
         training, _ = EpisodesInMemory(self.everything()).split(HELD_OUT, torch.Generator().manual_seed(0))
         learner.learn(training, lambda step: print(f"seed {self.seed}: {step}", flush=True))
         return network
+
+
+def keep(rows: Sequences, path: Path) -> None:
+    """On disk, for later."""
+    torch.save(rows._asdict() | {"state": list(rows.state)}, path)
+
+
+def kept(path: Path) -> Sequences:
+    """What `keep` was given."""
+    found = torch.load(path, weights_only=True)
+    return Sequences(**found | {"state": MemoryState(*found["state"])})
 
 
 STARTS: dict[str, Callable[[Workshop], Network]] = {
@@ -204,12 +240,16 @@ def course(start: str, ppo: str, shop: Workshop, judged: Sequence[TableTask]) ->
     found = [Row(start, ppo, shop.seed, 0, 0, seconds, greedy_score(learner.network, judged))]
     rounds = COLD if ppo == "cold" else WARM
     began = time.process_time()
-    for number, _ in enumerate(shop.rounds(learner, variant, shop.seed, rounds), start=1):
+    played = []
+    for number, rows in enumerate(shop.rounds(learner, variant, shop.seed, rounds), start=1):
+        played.append(rows)
         if number in JUDGED_AFTER:
             seconds += time.process_time() - began
             score = greedy_score(learner.network, judged)
             found.append(Row(start, ppo, shop.seed, number, number * variant.episodes, seconds, score))
             began = time.process_time()
+    if ppo == "cold":
+        keep(join(played), KEPT / f"played-{shop.seed}.pt")
     return found
 
 
@@ -282,21 +322,23 @@ def main() -> None:
     """Measure what is missing, and print the table."""
     parser = argparse.ArgumentParser(description="Compare learners from recordings, and PPO that goes on from them.")
     parser.add_argument("--learners", nargs="+", choices=list(STARTS), default=list(STARTS), help="default: all")
-    parser.add_argument("--seeds", type=int, default=5, help="training seeds (default %(default)s)")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="training seeds (default %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     tasks, judged = table_tasks(TRAINING), table_tasks(JUDGED)
     done = {row[:3] for row in read(arguments.results)}
-    for seed in range(arguments.seeds):
-        shop = Workshop(seed, arguments.seeds, tasks)
-        for start in arguments.learners:
+    for start in arguments.learners:
+        for seed in range(arguments.seeds):
+            shop = Workshop(seed, tasks)
             for ppo in ("cold",) if start == "nothing" else ("warmed", "bare"):
                 if (start, ppo, seed) in done:
                     continue
                 rows = course(start, ppo, shop, judged)
                 append(rows, arguments.results)
-                print(f"seed {seed}: {ppo} PPO from {start}: " + " ".join(f"{row.score:+.2f}" for row in rows), flush=True)
+                print(
+                    f"seed {seed}: {ppo} PPO from {start}: " + " ".join(f"{row.score:+.2f}" for row in rows), flush=True
+                )
     print(report(read(arguments.results), bars(judged)))
 
 

@@ -149,7 +149,7 @@ def trained(variant: Variant, seed: int, rounds: int, tasks: Sequence[TableTask]
     return learner
 
 
-def rounds_of(  # noqa: PLR0913 # what training is made of
+def rounds_of(  # what training is made of
     learner: Learner, variant: Variant, seed: int, rounds: int, lockstep: Lockstep, envs: Sequence[TableEnv]
 ) -> Iterator[Sequences]:
     """Train round by round; gives the episodes of each, after they were learned from."""

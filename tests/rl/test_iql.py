@@ -8,9 +8,7 @@ from esper.rl.iql import RANGES, expectile_loss
 from tests.rl import lock
 from tests.rl.cases import ragged, rollout, small_network
 
-QUICK = IQLConfig(
-    discount=lock.DISCOUNT, steps=250, batch=32, expectile=0.95, polyak=0.1, learning_rate=1e-2
-)
+QUICK = IQLConfig(discount=lock.DISCOUNT, steps=250, batch=32, expectile=0.95, polyak=0.1, learning_rate=1e-2)
 MIXED = [lock.MISTAKEN, lock.MISTAKEN, lock.MISTAKEN, lock.EARLY, lock.LATE]
 
 

@@ -101,7 +101,7 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config, pull) -> di
     st.sampled_from([0.004, math.inf]),
     st.sampled_from([0.0, 0.7]),
 )
-def test_loss_equals_plain_loops_over_rows_steps_and_heads(seed, clip, value_clip, deviation, target, pull):  # noqa: PLR0913
+def test_loss_equals_plain_loops_over_rows_steps_and_heads(seed, clip, value_clip, deviation, target, pull):
     """S3-surrogate, R0-P2, R4-M20, R4-H3, R4-H6, R1-M2: sums over heads by all deciding steps, KL target by its own."""
     _, old, new, targets = random_case(seed)
     config = replace(STEADY, clip=clip, value_clip=value_clip, target_kl=target)

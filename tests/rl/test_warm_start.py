@@ -112,6 +112,6 @@ def test_an_anchor_that_does_not_fit_is_refused_and_nothing_is_changed(tmp_path)
     save_checkpoint(path, learner, {})
     other = Learner(small_network(seed=5), ANCHORED)
     before = everything_of(other)
-    with pytest.raises(BadCheckpoint, match="weight 'actor.weight' is .* in the checkpoint and .* in the network"):
+    with pytest.raises(BadCheckpoint, match=r"weight 'actor\.weight' is .* in the checkpoint and .* in the network"):
         restore(load_checkpoint(path), other)
     assert_same(everything_of(other), before)

@@ -16,7 +16,7 @@ from esper.rl.sequences import Sequences
 class Episodes(Protocol):
     """Whole episodes, a row each, that can be gone through again and again."""
 
-    def batches(self, episodes: int, generator: torch.Generator) -> Iterator[Sequences]:
+    def batches(self, episodes_per_batch: int, generator: torch.Generator) -> Iterator[Sequences]:
         """All of them once, in an order drawn from the generator, so many at a time."""
         ...
 
@@ -27,8 +27,8 @@ class EpisodesInMemory:
     def __init__(self, rows: Sequences) -> None:
         self.rows = rows
 
-    def batches(self, episodes: int, generator: torch.Generator) -> Iterator[Sequences]:
-        for some in torch.randperm(self.rows.rows, generator=generator).split(episodes):
+    def batches(self, episodes_per_batch: int, generator: torch.Generator) -> Iterator[Sequences]:
+        for some in torch.randperm(self.rows.rows, generator=generator).split(episodes_per_batch):
             yield trimmed(self.rows.take(some))
 
     def split(self, held_out: float, generator: torch.Generator) -> tuple["EpisodesInMemory", "EpisodesInMemory"]:

@@ -97,7 +97,7 @@ class Imitation:
     def learn(
         self, training: Episodes, held_out: Episodes, watch: Callable[[ImitationPass], object] | None = None
     ) -> Likeness:
-        """Pass by pass, which `watch` is shown; the network ends with the best weights, of which this is the likeness."""
+        """Pass by pass, each shown to `watch`. The network ends with the best weights, whose likeness this is."""
         config, best, weights, waited = self.config, None, {}, 0
         rarities = self._rarities(training)
         for number in range(config.passes):

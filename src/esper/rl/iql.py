@@ -9,7 +9,7 @@ heads that were not used have no part in it.
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +81,7 @@ SPREAD_MOMENTUM = 0.02
 class IQLStep:
     """A step of the optimiser, or the mean of several."""
 
-    number: float
+    number: int
     policy_loss: float
     """Nats of what was done, each decision counted by its weight."""
     value_loss: float
@@ -90,7 +90,7 @@ class IQLStep:
     """Half the squared error, in the same."""
     advantage: float
     """Root mean square of what the believed Q says above V, in units of return."""
-    weight: float
+    cut_off: float
     """Share of decisions whose weight was cut off."""
 
 
@@ -108,9 +108,7 @@ class IQL:
             parameters, self.config.learning_rate, weight_decay=self.config.weight_decay, fused=True
         )
 
-    def learn(
-        self, episodes: Episodes, watch: Callable[[IQLStep], object] | None = None, every: int = 100
-    ) -> IQLStep:
+    def learn(self, episodes: Episodes, watch: Callable[[IQLStep], object] | None = None, every: int = 100) -> IQLStep:
         """All steps; `watch` is shown the mean of each `every` of them, and this is the last such mean."""
         config = self.config
         contents = Contents.of(episodes, len(self.network.heads), config.discount, config.batch)
@@ -157,7 +155,7 @@ class IQL:
         self.optimizer.step()
         self._follow()
         figures = torch.stack([policy_loss, value_loss, q_loss / 2, cut]).tolist()
-        return IQLStep(number, *figures[:3], advantage=self.spread, weight=figures[3])
+        return IQLStep(number, *figures[:3], advantage=self.spread, cut_off=figures[3])
 
     def q(self, judge: Network, rows: Sequences) -> Tensor:
         """What one network says that the decisions are worth, (B, T), in units of return."""
@@ -192,5 +190,5 @@ def _mean_over(values: Tensor, among: Tensor) -> Tensor:
 
 def _mean(steps: list[IQLStep]) -> IQLStep:
     """The mean of all figures, and the number of the last step."""
-    columns = {name: sum(getattr(each, name) for each in steps) / len(steps) for name in asdict(steps[0])}
-    return IQLStep(**columns | {"number": steps[-1].number})
+    means = {name: sum(getattr(each, name) for each in steps) / len(steps) for name in asdict(steps[0])}
+    return replace(IQLStep(**means), number=steps[-1].number)
