@@ -59,7 +59,7 @@ def main() -> None:
     half = 1.96 * stdev(differences) / len(differences) ** 0.5
     print(f"{given.policy}, seed {given.seed}: {found}")
     print(f"repeated {found.repeated:.2%} of {found.decisions} held-out decisions after {seconds:.0f} s of a core")
-    print(f"score {fmean(clone):+.2f}, original {fmean(original):+.2f}, difference {fmean(differences):+.2f} ± {half:.2f}")
+    print(f"score {fmean(clone):+.2f}, original {fmean(original):+.2f}, less {fmean(differences):+.2f} ± {half:.2f}")
 
 
 if __name__ == "__main__":

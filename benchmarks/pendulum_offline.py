@@ -1,13 +1,14 @@
 """Our implicit Q-learning beside that of d3rlpy, on the very same recorded episodes of Pendulum-v1.
 
     python benchmarks/pendulum_offline.py            # 5 seeds: about 4 minutes of a core
-    python -m venv --system-site-packages d3 && d3/bin/pip install d3rlpy   # it pins another gymnasium: a place of its own
+
+d3rlpy pins another gymnasium, so it is installed in a place of its own: `python -m venv --system-site-packages d3`.
 
 Recorded is a swing-up by energy that is disturbed: in a third of the episodes always, in a third half of the time, in a
 third never, by torques that are drawn anew every ten steps; and noise on every torque. Torques are the nearest of nine,
 which ours choose among and d3rlpy's, which is for real numbers, takes as numbers. Each seed has its own recording,
 first weights and order. Both learners have two hidden layers of 64 and see as many transitions; ours clones as well.
-Judged are 20 greedy episodes. Rows go to `benchmarks/results/pendulum_offline.csv`; what is there is not measured again.
+Judged are 20 greedy episodes. Rows go to `benchmarks/results/pendulum_offline.csv`; what is there stays.
 """
 
 import argparse
@@ -172,7 +173,7 @@ def clone(recorded: Recorded, seed: int) -> float:
 
 def d3rlpy(recorded: Recorded, seed: int) -> float:
     """Theirs, with sizes and expectile of ours and the rest as it comes."""
-    import d3rlpy as theirs  # noqa: PLC0415 # in an environment of its own
+    import d3rlpy as theirs  # in an environment of its own
 
     theirs.seed(seed)
     data = [

@@ -51,7 +51,7 @@ def remembered(rows: int, seed: int) -> Sequences:
 
 
 def test_a_clone_with_a_memory_repeats_what_depends_on_the_past_and_one_without_cannot():
-    """S3-offline, I21: recurrent over whole episodes, causal, on held-out ones."""
+    """C-offline: recurrent over whole episodes, causal, on held-out ones."""
     training, held_out = EpisodesInMemory(remembered(200, 1)).split(0.2, generator())
     found = {
         memory: Imitation(lock.network(0, memory), replace(QUICK, learning_rate=2e-2)).learn(training, held_out)
@@ -77,7 +77,7 @@ def test_learning_ends_when_held_out_episodes_become_no_likelier_and_keeps_the_b
 
 
 def test_surprise_is_the_mean_over_decisions_of_used_heads_alone():
-    """I21: unused heads, padding and forced steps have no part, whatever is written there."""
+    """Unused heads, padding and forced steps have no part, whatever is written there."""
     network = small_network()
     rows = ragged(network)
     again = replay(network, rows)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from esper.rl import IQL, EpisodesInMemory, Imitation, ImitationConfig, IQLConfig, RLError, replay
+from esper.rl import IQL, EpisodesInMemory, GaussianNetwork, Imitation, ImitationConfig, IQLConfig, RLError, replay
 from esper.rl.iql import RANGES, expectile_loss
 from tests.rl import lock
 from tests.rl.cases import ragged, rollout, small_network
@@ -18,7 +18,7 @@ def learner(seed: int, config: IQLConfig = QUICK) -> IQL:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_policy_is_found_in_a_mixture_where_cloning_repeats_the_usual_mistake(seed):
-    """S3-offline, I21: each recorded policy knows half of the lock at most; the reference is value iteration."""
+    """C-offline: each recorded policy knows half of the lock at most; the reference is value iteration."""
     training, held_out = EpisodesInMemory(lock.recorded(MIXED, 40, seed)).split(0.1, torch.Generator().manual_seed(0))
     _, best = lock.solved()
     clone = lock.network(seed)
@@ -45,7 +45,7 @@ def test_v_lies_between_the_mean_of_what_was_done_and_the_best():
 
 
 def test_q_is_what_the_critic_says_plus_nats_of_used_heads_alone():
-    """I21: unused heads are masked: what is written in their place moves nothing."""
+    """Unused heads are masked: what is written in their place moves nothing."""
     network = small_network()
     rows = ragged(network)
     found = IQL(network, (small_network(1), small_network(2)), IQLConfig(sharpness=0.5))
@@ -89,6 +89,12 @@ def test_a_step_that_ends_a_cut_episode_teaches_no_q():
     other.step(rows._replace(rewards=torch.where(cut, 1e3, rows.rewards)))
     for one, same in zip(found.judges[0].parameters(), other.judges[0].parameters(), strict=True):
         assert torch.equal(one, same)
+
+
+def test_a_network_of_real_numbers_is_refused():
+    networks = [GaussianNetwork(2, ("push",), torch.tensor([-1.0]), torch.tensor([1.0])) for _ in range(3)]
+    with pytest.raises(RLError, match="actions are real numbers, of which Q would be a parabola"):
+        IQL(networks[0], (networks[1], networks[2]))
 
 
 def test_errors_above_count_the_expectile_and_those_below_the_rest():

@@ -24,7 +24,7 @@ def moved_by(config, updates: int = 3) -> tuple[float, Learner]:
 
 
 def test_the_critic_learns_alone_first_and_the_policy_after_it():
-    """I21: first updates do not destroy a policy whose critic is still to come."""
+    """First updates do not destroy a policy whose critic is still to come."""
     network = small_network()
     learner = Learner(network, replace(STEADY, critic_updates=2))
     critic = {f"critic.{name}" for name in network.critic.state_dict()}
@@ -82,7 +82,7 @@ def test_what_is_estimated_has_in_the_mean_the_gradient_of_the_divergence_of_the
 
 
 def test_a_learner_goes_on_bit_for_bit_with_its_anchor(tmp_path):
-    """I21: the frozen policy is in the checkpoint."""
+    """The frozen policy is in the checkpoint."""
     config = replace(ANCHORED, critic_updates=1)
     _, learner = moved_by(config)
     path = tmp_path / "learner.pt"

@@ -29,7 +29,7 @@ def recording(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("method", [["imitation", "--passes", "2"], ["iql", "--steps", "3"]], ids=lambda each: each[0])
 def test_a_fitted_controller_is_told_plays_and_is_gone_on_with(method, recording, tmp_path, capsys):
-    """I21: checkpoints are ordinary policies; estimates are shown and never called results."""
+    """Checkpoints are ordinary policies; estimates are shown and never called results."""
     file = tmp_path / "fitted.pt"
     told = said_by(capsys, "fit", method[0], str(recording), *method[1:], *SMALL, "--out", str(file))
     assert "4 episodes of heuristic, random to learn from, 2 held out" in told
@@ -84,7 +84,7 @@ def test_the_same_recording_and_seed_give_the_same_controller(recording):
 
 
 def test_a_warm_start_goes_on_bit_for_bit_and_tells_how_far_it_is_from_where_it_began(tmp_path):
-    """I21: the frozen policy is in the checkpoint; it is resumed before and after the critic has learned alone."""
+    """The frozen policy is in the checkpoint; it is resumed before and after the critic has learned alone."""
     first, _ = trained(tmp_path / "first", small_config(tmp_path, rounds=1))
     config = small_config(tmp_path, rounds=3, keep=5, init=str(first.saved()[0]))
     ppo = replace(config.ppo, anchor_weight=0.3, anchor_share=1.0, critic_updates=1)

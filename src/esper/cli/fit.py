@@ -148,11 +148,10 @@ def _written(found: Fitted, target: Path) -> int:
     heads = ", ".join(f"{name} {share:.1%}" for name, share in found.likeness.heads.items() if share is not None)
     out.print(f"held out: {_alike(found.likeness)}; {heads}")
     guess = found.estimate
-    if guess is not None:
-        out.print(
-            f"importance-weighted estimate of the return, which is no result: {guess.weighted:+.3f}, by what would be "
-            f"{guess.effective:.1f} of {guess.episodes} episodes (recorded: {guess.recorded:+.3f})"
-        )
+    out.print(
+        f"importance-weighted estimate of the return, which is no result: {guess.weighted:+.3f}, by what would be "
+        f"{guess.effective:.1f} of {guess.episodes} episodes (recorded: {guess.recorded:+.3f})"
+    )
     out.print(f"{target}\nnext: esper exam --policy none {target}\n      esper train --init {target}")
     return DONE
 

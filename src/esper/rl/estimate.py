@@ -4,7 +4,6 @@ Each episode counts by how much likelier the policy makes all its decisions than
 tens of decisions an episode nearly all the weight falls on a few episodes; `effective` says on how many.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -27,13 +26,8 @@ class Estimate(NamedTuple):
 
 
 @torch.no_grad()
-def importance_estimate(
-    network: Network, episodes: Episodes, exploration: float = 0.0, batch: int = 16
-) -> Estimate | None:
-    """Of drawn play; None if the network makes every episode impossible.
-
-    Where the recorded policy was certain its choices have log-probability 0.
-    """
+def importance_estimate(network: Network, episodes: Episodes, exploration: float = 0.0, batch: int = 16) -> Estimate:
+    """Of drawn play. Where the recorded policy was certain its choices have log-probability 0."""
     ratios, returns = [], []
     for rows in episodes.batches(batch, torch.Generator().manual_seed(0)):
         rows = begun(rows, network)
@@ -42,8 +36,6 @@ def importance_estimate(
         ratios.append(((again.log_probs - rows.log_probs).double() * free).sum(dim=(1, 2)))
         returns.append((rows.rewards * rows.valid).double().sum(dim=1))
     log_weights, totals = torch.cat(ratios), torch.cat(returns)
-    if not math.isfinite(log_weights.max().item()):
-        return None
     weights = (log_weights - log_weights.max()).exp()
     effective = weights.sum().square() / weights.square().sum()
     weighted = (weights * totals).sum() / weights.sum()

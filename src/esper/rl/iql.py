@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from esper.rl.acting import replay
 from esper.rl.config import require_ranges
 from esper.rl.episodes import Contents, Episodes, begun
+from esper.rl.errors import RLError
 from esper.rl.gae import bellman_errors
 from esper.rl.imitation import require_legal, surprise
 from esper.rl.network import Network
@@ -99,6 +100,8 @@ class IQL:
 
     def __init__(self, network: Network, judges: tuple[Network, Network], config: IQLConfig | None = None) -> None:
         """`judges` are newborn networks of the same kind, each with weights of its own."""
+        if network.continuous:
+            raise RLError("actions are real numbers, of which Q would be a parabola; give a network that has choices")
         self.network, self.judges, self.config = network, judges, config or IQLConfig()
         self.believed = tuple(copy.deepcopy(judge).requires_grad_(False) for judge in judges)
         self.generator = torch.Generator().manual_seed(self.config.seed)

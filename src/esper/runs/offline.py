@@ -67,7 +67,7 @@ class Fitted:
     settings: ImitationConfig | IQLConfig
     likeness: Likeness
     """With the decisions of held-out episodes."""
-    estimate: Estimate | None
+    estimate: Estimate
     """Of the return in drawn play, from held-out episodes: a hint, never a result."""
 
     def save(self, path: Path) -> None:
