@@ -157,8 +157,8 @@ class IQL:
             nn.utils.clip_grad_norm_(network.parameters(), config.max_gradient_norm)
         self.optimizer.step()
         self._follow()
-        figures = torch.stack([policy_loss, value_loss, q_loss / 2, cut]).tolist()
-        return IQLStep(number, *figures[:3], advantage=self.spread, cut_off=figures[3])
+        policy, value, q, cut_off = torch.stack([policy_loss, value_loss, q_loss / 2, cut]).tolist()
+        return IQLStep(number, policy, value, q, self.spread, cut_off)
 
     def q(self, judge: Network, rows: Sequences) -> Tensor:
         """What one network says that the decisions are worth, (B, T), in units of return."""
