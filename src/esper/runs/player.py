@@ -98,7 +98,7 @@ class Game:
     data_dir: str | None = None
     record: bool = True
     """Whether decisions, rewards and changes of stage are kept as events."""
-    keep: bool = False
+    trajectories: bool = False
     """Whether whole episodes are kept, to be written to a recording."""
     live: str = ""
     """The folder in which episodes are shown while they are played; empty for nowhere."""
@@ -189,7 +189,7 @@ class Player:
         row = (
             Row(env.task.horizon, observation, state.memory, policy.moods > 0) if isinstance(policy, Learned) else None
         )
-        keeper = TrajectoryKeeper(env.codec, observation) if self.game.keep else None
+        keeper = TrajectoryKeeper(env.codec, observation) if self.game.trajectories else None
         tally, over = EpisodeTally(), False
         while not over:
             seen = observation

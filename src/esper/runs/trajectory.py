@@ -64,6 +64,11 @@ class Trajectory:
         return len(self.rewards)
 
     @property
+    def size(self) -> int:
+        """How many numbers were seen."""
+        return sum(array.size for array in self.observation.values())
+
+    @property
     def total(self) -> float:
         """The return."""
         return float(self.rewards.sum())

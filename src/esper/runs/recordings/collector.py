@@ -9,7 +9,6 @@ pending/           episodes that are in no part yet
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import filelock
@@ -21,13 +20,12 @@ from esper.runs.directory import Unwritable, write_whole
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played
 from esper.runs.recordings.config import RecordConfig, RecordingIdentity
-from esper.runs.recordings.part import EPISODES_PER_PART, read_part, write_part
-from esper.runs.recordings.pending import Pending
-from esper.runs.recordings.schema import BadRecording
+from esper.runs.recordings.directory import RecordingDirectory
+from esper.runs.recordings.part import EPISODES_PER_PART
 from esper.runs.watcher import Watcher
 from esper.telemetry import WorkerReplaced
 
-MARK, LOCK, PARTS = "recording.json", "recording.lock", "part-*.parquet"
+MARK, LOCK = "recording.json", "recording.lock"
 OR_ELSEWHERE = ", or give another --out"
 
 
@@ -46,7 +44,7 @@ class Collector:
         self.config, self.directory, self._watcher = config, directory, watcher
         self._interrupts = Interrupts()
         self._identity = RecordingIdentity.of(config)
-        self._pending = Pending(directory / "pending", self._identity.schema)
+        self._recording = RecordingDirectory(directory, self._identity.schema)
 
     def collect(self) -> int:
         """Play what has not been played, and say how many episodes that were.
@@ -56,47 +54,29 @@ class Collector:
         config = self.config
         where = (config.backend, config.game(), config.workers, config.timeout, config.ray_address)
         self._played = 0
-        with self._interrupts, self._claimed(), one_thread():
-            jobs, known = config.jobs(), self._known()
-            missing = [job for job in jobs if (job.task, job.policy, job.seed, 0) not in known]
-            with make_backend(*where) as backend:
-                self._watcher.stage(", ".join(config.policy), len(jobs), len(jobs) - len(missing))
-                for first in range(0, len(missing), EPISODES_PER_PART):
-                    self._collect_part(backend, missing[first : first + EPISODES_PER_PART])
-            self._pending.forget()
+        with self._interrupts, make_backend(*where) as backend, self._claimed(), one_thread():
+            jobs = config.jobs()
+            self._recording.clean()
+            there = sum(map(self._recording.has, jobs))
+            self._watcher.stage(", ".join(config.policy), len(jobs), there)
+            for first in range(0, len(jobs), EPISODES_PER_PART):
+                self._collect_part(backend, jobs[first : first + EPISODES_PER_PART])
+            self._recording.clean()
         return self._played
 
     def _collect_part(self, backend: Backend, jobs: Sequence[Job]) -> None:
-        """All that a part is made of, then the part."""
-        found = {job: self._pending.find(job) for job in jobs}
+        """What is missing of them, and then the part."""
 
         def done(played: Played) -> None:
             assert played.trajectory is not None
-            found[played.job] = played.trajectory
             with self._interrupts.deferred():
-                self._pending.add(played.trajectory)
+                self._recording.add(played.trajectory)
             self._played += 1
             self._watcher.advance()
 
-        for trajectory in found.values():
-            if trajectory is not None:
-                self._watcher.advance()
-        backend.map(None, [job for job in jobs if found[job] is None], done, self._replaced)
+        backend.map(None, [job for job in jobs if not self._recording.has(job)], done, self._replaced)
         with self._interrupts.deferred():
-            free = (self.directory / PARTS.replace("*", f"{number:05d}") for number in count())
-            part = next(path for path in free if not path.exists())
-            write_part(part, [each for each in found.values() if each is not None], self._identity.schema)
-            self._pending.forget()
-
-    def _known(self) -> set[tuple[str, str, int, int]]:
-        """What is in parts already."""
-        known = set()
-        for file in sorted(self.directory.glob(PARTS)):
-            schema, trajectories = read_part(file)
-            if schema != self._identity.schema:
-                raise BadRecording(f"{file} is of other rules than this recording; remove it, and record it again")
-            known |= {each.about.key for each in trajectories}
-        return known
+            self._recording.gather(jobs)
 
     def _replaced(self, event: WorkerReplaced) -> None:
         self._watcher.note(f"a worker was replaced: {event.reason}")

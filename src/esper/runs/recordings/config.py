@@ -92,7 +92,7 @@ class RecordConfig:
             compute=Compute(device=self.device),
             data_dir=self.data_dir or None,
             record=False,
-            keep=True,
+            trajectories=True,
         )
 
 

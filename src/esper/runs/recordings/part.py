@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from esper.runs.recordings.schema import COLUMNS, FACTS, NUMBERS, BadRecording, 
 from esper.runs.trajectory import Trajectory
 
 EPISODES_PER_PART = 128
+NUMBERS_PER_PART = 20_000_000
+"""Episodes of large bodies make smaller parts."""
 MOST_EPISODES = 4_096
 MOST_BYTES = 256_000_000
 """Of a file."""
@@ -40,7 +43,8 @@ def write_part(path: Path, trajectories: Sequence[Trajectory], schema: Recording
     except (OSError, duckdb.IOException) as error:
         raise Unwritable(f"{path} cannot be written ({error}); make room, or give another place") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _fill(database: duckdb.DuckDBPyConnection, trajectories: Sequence[Trajectory]) -> None:
@@ -109,7 +113,7 @@ def _rows(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _judged(path: Path, number: int, row: dict[str, Any], schema: RecordingSchema) -> Trajectory:
     try:
         return trajectory_of(row, schema)
-    except BadRecording as error:
+    except (BadRecording, ValueError, TypeError, ArithmeticError) as error:
         raise BadRecording(f"{path}: row {number}: {error}; {CURE}") from None
 
 

@@ -15,7 +15,7 @@ from esper.runs.recordings.part import read_part
 from esper.runs.recordings.schema import BadRecording, RecordingSchema
 from esper.runs.trajectory import Trajectory
 
-DIRECTORY = "recording"
+RECORDING = "recording"
 """Of the recording of a run or an exam, in its directory."""
 POOL = 256
 """Episodes among which the next one is drawn: those of some files, so that neighbours in a file are torn apart."""
@@ -165,8 +165,8 @@ def files_of(path: Path) -> list[Path]:
     """The files of a recording."""
     if path.is_file():
         return [path]
-    if (path / DIRECTORY).is_dir():
-        path = path / DIRECTORY
+    if (path / RECORDING).is_dir():
+        path = path / RECORDING
     found = sorted(path.glob("*.parquet")) if path.is_dir() else []
     if not found:
         raise BadRecording(

@@ -91,9 +91,9 @@ def _about(row: Mapping[str, Any]) -> About:
 
 def _codec(row: Mapping[str, Any]) -> ActionCodec:
     for name in ("slot_names", "blueprint_names"):
-        names = row[name]
-        if names is None or not 1 <= len(names) <= MOST_NAMES:
-            raise BadRecording(f"{name} has {len(names or ())} entries; give 1 to {MOST_NAMES:,}")
+        names = () if row[name] is None else tuple(row[name])
+        if not 1 <= len(names) <= MOST_NAMES:
+            raise BadRecording(f"{name} has {len(names)} entries; give 1 to {MOST_NAMES:,}")
         if not all(isinstance(each, str) and 0 < len(each) <= LONGEST_NAME for each in names):
             raise BadRecording(f"{name} has an entry that is no name of 1 to {LONGEST_NAME:,} letters")
         if len(set(names)) < len(names):
