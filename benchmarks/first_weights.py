@@ -127,7 +127,7 @@ def unsureness(network: ControllerNetwork, plays: Plays) -> Tensor:
     return -(chances(plays.worths) * scores.log_softmax(dim=-1)).sum(dim=-1).mean()
 
 
-def otherwise(network: ControllerNetwork, plays: Plays) -> Tensor:
+def surprise_elsewhere(network: ControllerNetwork, plays: Plays) -> Tensor:
     """Of all else that the ranker does, in nats per step with a choice."""
     rows = plays.rows
     imitated = torch.ones_like(rows.free, dtype=torch.float32)
@@ -187,7 +187,7 @@ def learn(network: ControllerNetwork, plays: Plays, generator: torch.Generator) 
         return some._replace(rows=blurred(some.rows, spread, generator))
 
     for _ in range(STEPS):
-        loss = unsureness(network, drawn(looks, DECISIONS)) + otherwise(network, drawn(plays, EPISODES_TOLD))
+        loss = unsureness(network, drawn(looks, DECISIONS)) + surprise_elsewhere(network, drawn(plays, EPISODES_TOLD))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
