@@ -29,7 +29,7 @@ from esper.contracts import WAIT, Choices, Head
 from esper.controller import GROUPS, ControllerNetwork, Ranker
 from esper.controller.network import NEVER
 from esper.environment import FIELDS, derive
-from esper.rl import Buffer, Learner, Network, Sequences, join, replay, save_checkpoint
+from esper.rl import Buffer, Learner, Network, Sequences, join, replay, save_checkpoint, surprise
 from esper.runs.policies import find_policy
 
 SURVEYS = [Path(f"surveys/{name}.parquet") for name in ("small", "small-sampled", "wide-sampled")]
@@ -127,13 +127,12 @@ def unsureness(network: ControllerNetwork, plays: Plays) -> Tensor:
     return -(chances(plays.worths) * scores.log_softmax(dim=-1)).sum(dim=-1).mean()
 
 
-def surprise(network: ControllerNetwork, plays: Plays) -> Tensor:
+def surprise_elsewhere(network: ControllerNetwork, plays: Plays) -> Tensor:
     """Of all else that the ranker does, in nats per step with a choice."""
-    again, rows = replay(network, plays.rows), plays.rows
-    imitated = again.free & rows.valid.unsqueeze(-1)
-    steps = imitated.any(dim=-1).sum()
-    imitated[torch.arange(rows.rows), plays.decided, : list(Head).index(Head.BLUEPRINT) + 1] = False
-    return -(again.log_probs * imitated).sum() / steps
+    rows = plays.rows
+    imitated = torch.ones_like(rows.free, dtype=torch.float32)
+    imitated[torch.arange(rows.rows), plays.decided, : list(Head).index(Head.BLUEPRINT) + 1] = 0.0
+    return surprise(replay(network, rows), rows.valid, imitated)
 
 
 def deviations(rows: Sequences) -> dict[str, Tensor]:
@@ -188,7 +187,7 @@ def learn(network: ControllerNetwork, plays: Plays, generator: torch.Generator) 
         return some._replace(rows=blurred(some.rows, spread, generator))
 
     for _ in range(STEPS):
-        loss = unsureness(network, drawn(looks, DECISIONS)) + surprise(network, drawn(plays, EPISODES_TOLD))
+        loss = unsureness(network, drawn(looks, DECISIONS)) + surprise_elsewhere(network, drawn(plays, EPISODES_TOLD))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)

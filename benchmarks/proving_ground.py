@@ -18,7 +18,7 @@ with 95 % intervals, and differences from the first variant, seed by seed.
 import argparse
 import csv
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -133,13 +133,27 @@ class Lockstep:
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
+def newborn(variant: Variant, seed: int, name: str = "controller") -> Network:
+    """First weights drawn from the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive(seed, name))
+        return variant.network(FIELDS)
+
+
 def trained(variant: Variant, seed: int, rounds: int, tasks: Sequence[TableTask]) -> Learner:
     """A controller that has played that many rounds."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derive(seed, "controller"))
-        network = variant.network(FIELDS)
-    learner = Learner(network, variant.ppo, seed=derive(seed, "learner"))
-    lockstep, envs = Lockstep(tasks), [TableEnv(tasks, RENTS) for _ in range(variant.episodes)]
+    learner = Learner(newborn(variant, seed), variant.ppo, seed=derive(seed, "learner"))
+    envs = [TableEnv(tasks, RENTS) for _ in range(variant.episodes)]
+    for _ in rounds_of(learner, variant, seed, rounds, Lockstep(tasks), envs):
+        pass
+    return learner
+
+
+def rounds_of(  # what training is made of
+    learner: Learner, variant: Variant, seed: int, rounds: int, lockstep: Lockstep, envs: Sequence[TableEnv]
+) -> Iterator[Sequences]:
+    """Train round by round; gives the episodes of each, after they were learned from."""
+    network = learner.network
     for number in range(rounds):
         places = range(variant.episodes)
         worlds = [derive(seed, "world", number, place // variant.repeats) % 2**31 for place in places]
@@ -147,7 +161,7 @@ def trained(variant: Variant, seed: int, rounds: int, tasks: Sequence[TableTask]
         rows, _ = lockstep.play(network, envs, worlds, generator, variant.ppo.exploration)
         single = [rows.take(torch.tensor([row])) for row in range(rows.rows)]
         learner.update(join(compared(single, variant.repeats)), number / rounds)
-    return learner
+        yield rows
 
 
 def greedy_score(network: Network, tasks: Sequence[TableTask]) -> float:

@@ -114,5 +114,5 @@ def test_first_weights_do_what_the_ranker_does_and_are_as_unsure(monkeypatch):
     unseen, newborn = plays(list(range(100, 110))), network()
     learned = first.first_network(RANKER, TASKS, seed=0)
     with torch.no_grad():
-        assert first.surprise(learned, unseen) < 0.5 * first.surprise(newborn, unseen)
+        assert first.surprise_elsewhere(learned, unseen) < 0.5 * first.surprise_elsewhere(newborn, unseen)
         assert first.unsureness(learned, unseen) < 0.7 * first.unsureness(newborn, unseen)

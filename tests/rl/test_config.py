@@ -31,8 +31,11 @@ ANOTHER = {
     "weight_decay": 0.1,
     "exploration": 0.3,
     "return_momentum": 0.9,
+    "critic_updates": 1,
+    "anchor_weight": 3.0,
+    "anchor_share": 0.6,
 }
-BASE = replace(STEADY, epochs=4, value_clip=0.05)
+BASE = replace(STEADY, epochs=4, value_clip=0.05, anchor_weight=0.5, anchor_share=1.0)
 
 
 def learned(config: PPOConfig) -> dict:

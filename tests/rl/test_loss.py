@@ -28,7 +28,8 @@ def random_case(seed: int):
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     shape = sequences.rewards.shape
-    targets = Targets(torch.randn(shape), 3 * torch.randn(shape), sequences.values)
+    anchor = sequences.log_probs + 0.3 * torch.randn_like(sequences.log_probs)
+    targets = Targets(torch.randn(shape), 3 * torch.randn(shape), sequences.values, anchor)
     return network, sequences, replay(network, sequences), targets
 
 
@@ -45,8 +46,8 @@ def mean(values: list[float]) -> float:
     return sum(values) / max(len(values), 1)
 
 
-def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str, float | list[float]]:
-    errors, clipped = [], []
+def slow_loss(new, old, targets, entropy_weights, deviation, config, pull) -> dict[str, float | list[float]]:
+    errors, clipped, away = [], [], []
     surrogates, entropies, divergences = ([[] for _ in SIZES] for _ in range(3))
     ratios = [[1.0] for _ in SIZES]
     deciding = 0
@@ -63,6 +64,8 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str
             entropies[head].append(float(new.entropy[place][head]))
             clipped.append(float(abs(ratio - 1) > config.clip))
             ratios[head].append(ratio)
+            past = math.exp(float(targets.anchor[place][head]) - float(new.log_probs[place][head]))
+            away.append(past - 1 - math.log(past))
         value, before, aim = (float(part[place]) for part in (new.values, targets.values, targets.returns))
         error = ((value - aim) / deviation) ** 2
         reach = config.value_clip * deviation
@@ -74,9 +77,9 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str
     for head, weight in enumerate(entropy_weights):
         policy -= moving[head] * sum(surrogates[head]) / max(deciding, 1)
         bonus += moving[head] * weight * sum(entropies[head]) / max(deciding, 1)
-    value = mean(errors)
+    value, anchor_kl = mean(errors), sum(away) / max(deciding, 1)
     return {
-        "total": policy + config.value_weight * value - bonus,
+        "total": policy + config.value_weight * value - bonus + pull * anchor_kl,
         "policy": policy,
         "value": value,
         "entropy": [mean(each) for each in entropies],
@@ -86,6 +89,7 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str
         "moving": moving,
         "clipped": mean(clipped),
         "ratios": [[min(each), max(each)] for each in ratios],
+        "anchor_kl": anchor_kl,
     }
 
 
@@ -95,15 +99,16 @@ def slow_loss(new, old, targets, entropy_weights, deviation, config) -> dict[str
     st.sampled_from([0.1, 10.0, math.inf]),
     st.sampled_from([0.3, 2.0]),
     st.sampled_from([0.004, math.inf]),
+    st.sampled_from([0.0, 0.7]),
 )
-def test_loss_equals_plain_loops_over_rows_steps_and_heads(seed, clip, value_clip, deviation, target):
+def test_loss_equals_plain_loops_over_rows_steps_and_heads(seed, clip, value_clip, deviation, target, pull):
     """S3-surrogate, R0-P2, R4-M20, R4-H3, R4-H6, R1-M2: sums over heads by all deciding steps, KL target by its own."""
     _, old, new, targets = random_case(seed)
     config = replace(STEADY, clip=clip, value_clip=value_clip, target_kl=target)
     weights = [0.1, 0.02, 0.3]
     new = Replayed(*(part.detach() for part in new))
-    found = ppo_loss(new, old, targets, torch.tensor(weights), torch.tensor(deviation), config)
-    expected = slow_loss(new, old, targets, weights, deviation, config)
+    found = ppo_loss(new, old, targets, torch.tensor(weights), torch.tensor(deviation), config, pull)
+    expected = slow_loss(new, old, targets, weights, deviation, config, pull)
     assert found._asdict().keys() == expected.keys()
     for name, wanted in expected.items():
         torch.testing.assert_close(getattr(found, name), torch.tensor(wanted), rtol=1e-4, atol=1e-5)
@@ -141,6 +146,7 @@ def test_what_is_not_free_and_what_is_padding_does_not_count(seed):
         torch.where(idle.all(dim=-1), 1000.0, targets.gains),
         torch.where(old.valid, targets.returns, 1000.0),
         torch.where(old.valid, targets.values, -7.0),
+        torch.where(idle, -50 * noise, targets.anchor),
     )
     weights = torch.ones(len(SIZES))
     quiet = ppo_loss(new, old, targets, weights, ONE, STEADY)
@@ -290,7 +296,7 @@ def test_padding_changes_neither_the_loss_nor_any_gradient():
     network = small_network()
     old = ragged(network)
     targets = random_targets(*old.rewards.shape)
-    longer = Targets(*(torch.nn.functional.pad(part, (0, 3)) for part in targets))
+    longer = Targets(*(torch.nn.functional.pad(part, (0, 3)) for part in targets[:3]))
     outcomes = []
     for sequences, aims in ((old, targets), (padded(old, 3), longer)):
         network.zero_grad()

@@ -60,7 +60,7 @@ UPDATE = UpdateMade(
     advantage_deviation=0.1, return_mean=0.4, return_deviation=0.2, explained_variance=0.5, value_error=0.12,
     bellman_error=0.05, steps=600,
     forced_steps=50, optimiser_steps=20, skipped_steps=0, stopped_early=False, heads=dict.fromkeys(HEADS, HEAD),
-    seconds=1.0,
+    seconds=1.0, anchor_kl=0.03,
 )  # fmt: skip
 STARTED = RunStarted("0.1.0", ("digits", "rösti"), 3, 2, 7, "twin", "process", 2, "cpu")
 

@@ -16,7 +16,7 @@ COMMANDS = {
     "record": ("esper.cli.record:record", "play and keep whole episodes, for learners that do not play"),
     "recording": ("esper.cli.record:recording", "show a recording, or carry it to and from a Minari data set"),
     "survey": ("esper.cli.survey:survey", "train every single seed on many tasks: what there is to win"),
-    "fit": ("esper.cli.fit:fit", "make a ranker from a survey: the bar for learned controllers"),
+    "fit": ("esper.cli.fit:fit", "make a policy without playing: a ranker from surveys, a controller from recordings"),
     "runs": ("esper.cli.runs:runs", "list runs with state, progress, best and age"),
     "show": ("esper.cli.runs:show", "show one run (state, settings, last rounds) or what grew in a garden"),
     "compare": ("esper.cli.runs:compare", "show runs side by side: return, quality, growth, cost, settings"),

@@ -1,6 +1,6 @@
 """How a policy learns: recurrent PPO with masks and factored heads; knows nothing of growth."""
 
-from esper.rl.acting import MOOD, Acted, Draw, Replayed, act, replay, value_of
+from esper.rl.acting import MOOD, Acted, Draw, Replayed, act, likeliest, replay, value_of
 from esper.rl.categorical import chosen, entropy, log_probabilities, require_choice, sample
 from esper.rl.checkpoint import VERSION as CHECKPOINT_VERSION
 from esper.rl.checkpoint import (
@@ -18,11 +18,25 @@ from esper.rl.checkpoint import (
 )
 from esper.rl.config import PPOConfig
 from esper.rl.environments import NoEnvironment, SharedEnvironment
-from esper.rl.errors import BufferFull, DiscountMismatch, EmptyMask, NonFinite, NoSteps, OpenRow, RLError, WrongShape
+from esper.rl.episodes import Contents, Episodes, EpisodesInMemory, returns_to_go
+from esper.rl.errors import (
+    BufferFull,
+    DiscountMismatch,
+    EmptyMask,
+    IllegalChoice,
+    NonFinite,
+    NoSteps,
+    OpenRow,
+    RLError,
+    WrongShape,
+)
+from esper.rl.estimate import Estimate, importance_estimate
 from esper.rl.extremes import StepRatio, extreme_ratios
 from esper.rl.gae import advantages, normalised
 from esper.rl.gaussian import Gaussian
 from esper.rl.gaussian_network import GaussianNetwork
+from esper.rl.imitation import Imitation, ImitationConfig, ImitationPass, Likeness, likeness, surprise
+from esper.rl.iql import IQL, IQLConfig, IQLStep
 from esper.rl.learner import Counters, Learner
 from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.memory import Memory, MemoryState, NoMemory

@@ -115,6 +115,17 @@ def replay(network: Network, sequences: Sequences, exploration: float = 0.0) -> 
     return Replayed(log_probs, entropies, free, encoded.values)
 
 
+@torch.no_grad()
+def likeliest(network: Network, sequences: Sequences) -> Tensor:
+    """Which of the choices are the likeliest of their heads, given the heads before them; (B, T, heads)."""
+    encoded = network.encode(sequences.observation, sequences.state, sequences.starts)
+    agreed = torch.zeros_like(sequences.free)
+    for level, heads in enumerate(network.levels):
+        logits, mask = _logits(network, encoded, sequences.observation, level, sequences.choices)
+        agreed[..., heads] = log_probabilities(logits, mask).argmax(dim=-1) == sequences.choices[..., heads]
+    return agreed
+
+
 def _judged(
     network: Network, encoded: Encoded, sequences: Sequences, level: int, exploration: float
 ) -> tuple[Tensor, Tensor, Tensor]:

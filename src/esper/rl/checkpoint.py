@@ -4,13 +4,14 @@ A file is a dictionary of tensors, numbers and strings, read with `weights_only=
 from a file is checked completely before anything is changed.
 """
 
+import copy
 import io
 import math
 import os
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ class Checkpoint:
     """Rollouts that the next update learns from too."""
     extra: dict[str, Any]
     """What the caller stored beside the learner."""
+    anchor: dict[str, Tensor] = field(default_factory=dict)
+    """Weights of the policy that learning began with, if it is kept near that; files without them mean none."""
 
 
 def save_checkpoint(path: Path, learner: Learner, extra: Mapping[str, Any]) -> None:
@@ -72,6 +75,7 @@ def save_checkpoint(path: Path, learner: Learner, extra: Mapping[str, Any]) -> N
         generator=learner.generator.get_state(),
         past=[rollout.plain() for rollout in learner.past],
         extra=dict(extra),
+        anchor={} if learner.anchor is None else learner.anchor.state_dict(),
     )
     _write(path, {"format": FORMAT, "version": VERSION, **vars(content)})
 
@@ -102,7 +106,7 @@ def upgrade_checkpoint(path: Path) -> int:
 def export_checkpoint(path: Path, out: Path) -> None:
     """Write the checkpoint without what only the next update needs: a third of the size, and plays the same."""
     checkpoint = load_checkpoint(path)
-    slim = replace(checkpoint, optimiser={**checkpoint.optimiser, "state": {}}, past=[])
+    slim = replace(checkpoint, optimiser={**checkpoint.optimiser, "state": {}}, past=[], anchor={})
     try:
         _write(out, {"format": FORMAT, "version": VERSION, **vars(slim)})
     except OSError as error:
@@ -120,6 +124,7 @@ def restore(checkpoint: Checkpoint, learner: Learner) -> None:
     _require_same_optimiser(checkpoint.optimiser, learner.optimizer)
     generator = generator_in(checkpoint.generator)
     past = _past_in(checkpoint.past[: learner.config.reuse - 1], network)
+    anchor = _anchor_in(checkpoint.anchor, network)
     network.load_state_dict(checkpoint.weights)
     groups = learner.optimizer.state_dict()["param_groups"]
     learner.optimizer.load_state_dict({"state": _copied(checkpoint.optimiser["state"]), "param_groups": groups})
@@ -127,6 +132,7 @@ def restore(checkpoint: Checkpoint, learner: Learner) -> None:
     learner.counters = Counters(**checkpoint.counters)
     learner.generator = generator
     learner.past = past
+    learner.anchor = anchor
 
 
 def restore_weights(checkpoint: Checkpoint, learner: Learner) -> None:
@@ -136,6 +142,16 @@ def restore_weights(checkpoint: Checkpoint, learner: Learner) -> None:
     require_same_weights(checkpoint.weights, network.state_dict())
     network.load_state_dict(checkpoint.weights)
     learner.moments = Moments(**checkpoint.moments)
+    learner.anchor = None
+
+
+def _anchor_in(weights: Mapping[str, Tensor], network: Network) -> Network | None:
+    if not weights:
+        return None
+    require_same_weights(weights, network.state_dict())
+    anchor = copy.deepcopy(network).requires_grad_(False)
+    anchor.load_state_dict(weights)
+    return anchor
 
 
 def _past_in(saved: Sequence[Any], network: Network) -> tuple[Rollout, ...]:
@@ -287,12 +303,14 @@ def _require_bounded(path: Path) -> None:
 
 def _parsed(path: Path, raw: Mapping[str, Any]) -> Checkpoint:
     other: dict[str, type] = {"generator": Tensor, "past": list}
+    raw = {"anchor": {}} | dict(raw)
     kinds = {name: other.get(name, dict) for name in Checkpoint.__dataclass_fields__}
     for name, kind in kinds.items():
         if not isinstance(raw.get(name), kind):
             raise BadCheckpoint(f"{path} has no proper '{name}'; it is damaged, or was not written by this program")
-    if not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in raw["weights"].items()):
-        raise BadCheckpoint(f"{path} has 'weights' that are not tensors by name; it is damaged")
+    for name in ("weights", "anchor"):
+        if not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in raw[name].items()):
+            raise BadCheckpoint(f"{path} has '{name}' that are not tensors by name; it is damaged")
     for name, example in (("moments", asdict(Moments())), ("counters", asdict(Counters()))):
         wanted = {field: type(value) for field, value in example.items()}
         if {field: type(value) for field, value in raw[name].items()} != wanted:

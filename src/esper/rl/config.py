@@ -44,12 +44,15 @@ class PPOConfig:
     """Share of the probability that is spread evenly over the legal choices, in acting and in learning alike."""
     return_momentum: float = 0.1
     """Weight of the newest rollout in the one scale of returns."""
+    critic_updates: int = 0
+    """First updates, in which the critic alone learns: for a policy worth keeping whose critic is still to come."""
+    anchor_weight: float = 0.0
+    """Of the divergence from the policy that learning began with; 0 lets it go at once."""
+    anchor_share: float = 0.5
+    """Share of the training at which that weight has fallen to 0, on a straight line."""
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not low <= value <= high:
-                raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
+        require_ranges(self, _RANGES)
         for name in ("epochs", "minibatches", "reuse"):
             if getattr(self, name) < 1:
                 raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
@@ -61,6 +64,9 @@ class PPOConfig:
         """The one rule for the entropy bonus: annealed base weight times the head's factor."""
         base = _line(self.entropy_weight, self.final_entropy_weight, progress)
         return [base * self.head_entropy.get(head, 1.0) for head in heads]
+
+    def anchor_weight_at(self, progress: float) -> float:
+        return _line(self.anchor_weight, 0.0, progress / self.anchor_share)
 
     def learning_rate_at(self, progress: float) -> float:
         return _line(self.learning_rate, self.final_learning_rate, progress)
@@ -87,7 +93,18 @@ _RANGES = {
     "weight_decay": (0.0, 1.0),
     "exploration": (0.0, 0.5),
     "return_momentum": (1e-3, 1.0),
+    "critic_updates": (0, 1_000_000),
+    "anchor_weight": (0.0, 100.0),
+    "anchor_share": (1e-3, 1.0),
 }
+
+
+def require_ranges(settings: object, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuse settings that are no numbers, or out of their ranges."""
+    for name, (low, high) in ranges.items():
+        value = getattr(settings, name)
+        if not isinstance(value, int | float) or not low <= value <= high:
+            raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
 
 
 def _line(first: float, last: float, progress: float) -> float:

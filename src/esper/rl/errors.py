@@ -31,3 +31,7 @@ class NoSteps(RLError):
 
 class OpenRow(RLError):
     """A row that stops in the middle of an episode and does not say what the rest is worth."""
+
+
+class IllegalChoice(RLError):
+    """A recorded decision that the masks recorded with it do not allow."""

@@ -5,6 +5,7 @@ policy because each pass replays whole rows from the states stored with them, so
 ratio is 1 (to rounding). Rows are never cut into shuffled steps.
 """
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,8 @@ class Learner:
         self.counters, self.moments = Counters(), Moments()
         self.past: tuple[Rollout, ...] = ()
         """Earlier rollouts that the next update learns from too, the newest first."""
+        self.anchor: Network | None = None
+        """The network as it was before the first update, if the configuration keeps it near that."""
         self.generator = torch.Generator().manual_seed(seed)
         self.optimizer = torch.optim.AdamW(
             _groups(network, config.weight_decay), lr=config.learning_rate, eps=1e-5, fused=True
@@ -76,17 +79,22 @@ class Learner:
         sequences.check(len(self.network.heads))
         config, parameters = self.config, list(self.network.parameters())
         newest = Rollout(sequences, tuple(groups or [0] * sequences.rows))
+        if self.anchor is None and config.anchor_weight > 0.0:
+            self.anchor = copy.deepcopy(self.network).requires_grad_(False)
         experience = recalled(self.network, newest, self.past, config.exploration)
         targets = self._targets(experience)
         weights = sequences.rewards.new_tensor(config.entropy_weights(self.network.heads, progress))
+        anchor_weight = config.anchor_weight_at(progress)
         for group in self.optimizer.param_groups:
             group["lr"] = config.learning_rate_at(progress)
         losses, norms, stopped, steps, skipped = [], [], False, 0, 0
         for batch, aims in self._minibatches(experience.sequences, targets):
             new = self._replay(self.network, batch, config.exploration)
-            loss = ppo_loss(new, batch, aims, weights, self.network.critic.deviation, config)
+            loss = ppo_loss(new, batch, aims, weights, self.network.critic.deviation, config, anchor_weight)
             self.optimizer.zero_grad()
             loss.total.backward()
+            if self.counters.updates < config.critic_updates:
+                self._keep_policy()
             if probe is not None:
                 probe(self.network)
             heads = head_norms(self.network)
@@ -104,7 +112,7 @@ class Learner:
                 skipped += 1
         taken = stopped, steps, skipped
         fresh = slice(sequences.rows), slice(sequences.rewards.shape[1])
-        own = Targets(*(part[fresh] for part in targets))
+        own = targets.part(fresh)
         metrics = measure(self.network.heads, sequences, own, losses, norms, taken, config.discount)
         self.past = (newest.copied(), *self.past)[: config.reuse - 1]
         self.counters.updates += 1
@@ -123,7 +131,20 @@ class Learner:
         # The first scale moves all predictions, so what was said moves along: value clipping starts from there.
         said = sequences.values if learned else self.moments.mean + self.moments.deviation * sequences.values
         deciding = (sequences.free & sequences.valid.unsqueeze(-1)).any(dim=-1)
-        return Targets(gains(raw, deciding, counts, experience.groups), returns, said)
+        return Targets(gains(raw, deciding, counts, experience.groups), returns, said, self._anchored(sequences))
+
+    @torch.no_grad()
+    def _anchored(self, sequences: Sequences) -> Tensor | None:
+        """Log-probabilities of the decisions under the policy that learning began with."""
+        if self.anchor is None:
+            return None
+        return replay(self.anchor, sequences, self.config.exploration).log_probs
+
+    def _keep_policy(self) -> None:
+        """Leave gradients to the critic alone; what is without one is not moved by the optimiser."""
+        rest, _ = self.optimizer.param_groups
+        for parameter in rest["params"]:
+            parameter.grad = None
 
     def _minibatches(self, sequences: Sequences, targets: Targets) -> Iterator[tuple[Sequences, Targets]]:
         """Whole rows, in a new order for each pass."""
@@ -133,7 +154,7 @@ class Learner:
                 yield sequences, targets
                 continue
             for rows in torch.randperm(sequences.rows, generator=self.generator).tensor_split(parts):
-                yield sequences.take(rows), Targets(*(part[rows] for part in targets))
+                yield sequences.take(rows), targets.part(rows)
 
 
 def _compiled() -> Replay:

@@ -19,6 +19,13 @@ class Targets(NamedTuple):
     returns: Tensor
     values: Tensor
     """What the critic said when the steps were made, on its present scale."""
+    anchor: Tensor | None = None
+    """(B, T, heads): log-probabilities under the policy that learning began with, if it is kept."""
+
+    def part(self, which: Tensor | tuple[slice, ...]) -> "Targets":
+        """Those of some of the rows."""
+        anchor = None if self.anchor is None else self.anchor[which]
+        return Targets(self.gains[which], self.returns[which], self.values[which], anchor)
 
 
 class Loss(NamedTuple):
@@ -40,10 +47,18 @@ class Loss(NamedTuple):
     """Share of free heads whose ratio lies outside the clip range."""
     ratios: Tensor
     """(heads, 2): the lowest and the highest ratio of each head."""
+    anchor_kl: Tensor
+    """Divergence from the policy that learning began with, as `kl`; 0 if it is not kept."""
 
 
 def ppo_loss(
-    new: Replayed, old: Sequences, targets: Targets, entropy_weights: Tensor, deviation: Tensor, config: PPOConfig
+    new: Replayed,
+    old: Sequences,
+    targets: Targets,
+    entropy_weights: Tensor,
+    deviation: Tensor,
+    config: PPOConfig,
+    anchor_weight: float = 0.0,
 ) -> Loss:
     """Clipped surrogate over (B, T) steps and H heads.
 
@@ -51,6 +66,7 @@ def ppo_loss(
     The log-probability of a decision is the sum over its free heads, so surrogates and entropies are summed over heads
     and averaged over all steps with a choice: a head weighs as much as it is used. A head that has moved too far on its
     own steps has no part in the total. Errors of the critic are measured in deviations of the return.
+    What is estimated of the divergence from the anchor has in the mean the gradient of KL(anchor || policy).
     """
     free = old.free & old.valid.unsqueeze(-1)
     deciding, choices = free.any(dim=-1).sum().clamp(min=1), free.sum(dim=(0, 1))
@@ -70,7 +86,12 @@ def ppo_loss(
     total = policy + config.value_weight * value - (entropy_weights * uncertainty * moving).sum() / deciding
     entropy = uncertainty / choices.clamp(min=1)
     kl = divergence.sum() / deciding
-    return Loss(total, policy, value, entropy, choices, kl, head_kl, moving, clipped, ratios)
+    anchor_kl = torch.zeros_like(kl)
+    if targets.anchor is not None:
+        away = (targets.anchor - new.log_probs).masked_fill(~free, 0.0)
+        anchor_kl = (away.expm1() - away).sum() / deciding
+        total = total + anchor_weight * anchor_kl
+    return Loss(total, policy, value, entropy, choices, kl, head_kl, moving, clipped, ratios, anchor_kl)
 
 
 def value_loss(values: Tensor, valid: Tensor, targets: Targets, deviation: Tensor, clip: float) -> Tensor:

@@ -57,6 +57,8 @@ class UpdateMetrics:
     optimiser_steps: int
     skipped_steps: int
     """Optimiser steps left out because the gradient was not finite."""
+    anchor_kl: float | None
+    """Divergence from the policy that learning began with; None if that is not kept."""
     stopped_early: bool
     """Every head that had a choice had moved by more than the target before all passes were made."""
     heads: dict[str, HeadMetrics]
@@ -102,6 +104,7 @@ def measure(
         "policy_loss": torch.stack([loss.policy for loss in losses]).mean(),
         "value_loss": torch.stack([loss.value for loss in losses]).mean(),
         "kl": losses[-1].kl,
+        "anchor_kl": losses[-1].anchor_kl,
         "clipped": torch.stack([loss.clipped for loss in losses]).mean(),
         "gradient_norm": norm[0],
         "advantage_mean": raw.mean(),
@@ -123,6 +126,7 @@ def measure(
     variance = found["return_deviation"] ** 2
     error_variance, deciding_steps = found.pop("error_variance"), int(found.pop("deciding"))
     steps = int(found.pop("steps"))
+    anchor_kl = found.pop("anchor_kl")
     stopped, optimiser_steps, skipped = taken
     return UpdateMetrics(
         **found,
@@ -131,6 +135,7 @@ def measure(
         forced_steps=steps - deciding_steps,
         optimiser_steps=optimiser_steps,
         skipped_steps=skipped,
+        anchor_kl=None if targets.anchor is None else anchor_kl,
         stopped_early=stopped,
         heads={
             name: HeadMetrics(int(count), entropy if choices else None, gradient, low, high, kl if choices else None)

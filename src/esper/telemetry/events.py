@@ -217,6 +217,7 @@ class UpdateMade(Event):
     stopped_early: bool
     heads: dict[str, HeadFigures]
     seconds: float
+    anchor_kl: float | None = None
 
 
 @dataclass(frozen=True)
