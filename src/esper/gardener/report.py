@@ -82,7 +82,12 @@ class Report:
         Path(path).write_text(page, encoding="utf-8")
 
     def _sentence(self, life: Life) -> str:
-        worth = "" if life.contribution is None else f"; the network lost {_points(life.contribution)} without it"
+        gained = life.contribution is not None and life.contribution < 0.0
+        worth = (
+            ""
+            if life.contribution is None
+            else f"; the network {'gained' if gained else 'lost'} {_points(abs(life.contribution))} without it"
+        )
         return f"{life.blueprint} behind {life.slot}, planted after epoch {life.planted}: {life.fate}{worth}"
 
     def _costs(self) -> list[tuple[str, int, str]]:

@@ -38,7 +38,7 @@ class Attached(nn.Module):
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise NotPicklable(
-            "a model with slots cannot be pickled whole; save its state_dict(), or what body.harvest() returns"
+            "a model with slots cannot be pickled whole; save its state_dict(), or what harvest() returns"
         )
 
 

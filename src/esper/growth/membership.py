@@ -25,24 +25,24 @@ class Membership:
 
     Every slot has a group of its own from the start, empty while it has no seed: schedulers that keep a list per group
     would fail with groups that come later, or treat them wrongly. Such a group is like the one that has most of the
-    weights of the submodule in front of the slot, or else like the optimiser's last one, but for the given options.
+    weights around the slot, but for the given options.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
         slots: Sequence[Slot],
-        weights: Mapping[SlotId, Iterable[nn.Parameter]],
+        around: Mapping[SlotId, Iterable[Iterable[nn.Parameter]]],
         **options: Any,
     ) -> None:
-        """`weights` has the parameters of the submodules in front of the slots."""
+        """`around` has the parameters of the submodule in front of each slot, then those of what that is in."""
         if any("initial_lr" in group for group in optimizer.param_groups):
             raise SchedulerFirst(
                 "the optimiser has a learning-rate scheduler already, which would miss the slots' parameter groups; "
                 "make the scheduler after the call of optimise_with, or after the gardener"
             )
         self.optimizer, self._slots = optimizer, slots
-        like = {slot.id: dict(_group_of(weights[slot.id], optimizer)) for slot in slots}
+        like = {slot.id: dict(_group_of(around[slot.id], optimizer)) for slot in slots}
         for slot in slots:
             names: dict[str, list[str]] = {} if NAMES_KEY not in like[slot.id] else {NAMES_KEY: []}
             optimizer.add_param_group({**like[slot.id], **options, **names, "params": [], SLOT_KEY: slot.id})
@@ -71,12 +71,12 @@ class Membership:
             state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-def _group_of(weights: Iterable[nn.Parameter], optimizer: Optimizer) -> Mapping[str, Any]:
-    """The group that has most of these; the last one if none has any."""
-    wanted = {id(parameter) for parameter in weights}
-
-    def numbers(group: Mapping[str, Any]) -> int:
-        return sum(parameter.numel() for parameter in group["params"] if id(parameter) in wanted)
-
-    best: Mapping[str, Any] = max(reversed(optimizer.param_groups), key=numbers)
-    return best
+def _group_of(around: Iterable[Iterable[nn.Parameter]], optimizer: Optimizer) -> Mapping[str, Any]:
+    """The group that has most of the first weights of which any group has some."""
+    groups: Sequence[Mapping[str, Any]] = optimizer.param_groups
+    for weights in around:
+        wanted = {id(parameter) for parameter in weights}
+        shares = [sum(each.numel() for each in group["params"] if id(each) in wanted) for group in groups]
+        if any(shares):
+            return groups[shares.index(max(shares))]
+    return groups[-1]

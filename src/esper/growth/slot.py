@@ -173,9 +173,15 @@ class Slot(nn.Module):
         return seed.to(self._alpha).train(self.training)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        """Says what to do if the state has a seed and the slot has none."""
-        if self.seed is None and any(name.startswith(f"{prefix}seed.") for name in state_dict):
-            rest[-1].append(
+        """Says what to do if the state has a seed and the slot has none, or the other way about."""
+        (_, strict, *_, errors), grown = rest, any(name.startswith(f"{prefix}seed.") for name in state_dict)
+        if self.seed is not None and not grown and strict:
+            errors.append(
+                f"slot '{self.id}' has a seed, and the state is of a time when it had none; first load the state that "
+                "the body or gardener had then, or keep what harvest() returned then"
+            )
+        if self.seed is None and grown:
+            errors.append(
                 f"there is a seed for slot '{self.id}', which is empty; first load the state of the body or gardener, "
                 "which grows it, then this one"
             )
