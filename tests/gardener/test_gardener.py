@@ -16,7 +16,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import esper
 from esper.cli import main
-from esper.contracts import EsperError, Stage
+from esper.contracts import EsperError, Stage, Style
+from esper.controller import Schedule, ScheduledSeed
 from esper.gardener import (
     BadExample,
     BadSetting,
@@ -552,10 +553,37 @@ def test_a_place_without_weights_has_the_options_of_the_weights_around_it():
     def tuned(model):
         return torch.optim.AdamW([{"params": model[0].parameters(), "lr": 1e-4}, {"params": model[1].parameters()}])
 
-    assert Training.begun(optimizer=split, at=["1"], controller="none").optimizer.param_groups[2]["weight_decay"] == 0.3
+    assert (
+        Training.begun(optimizer=split, at=["1", "3"], controller="none").optimizer.param_groups[2]["weight_decay"]
+        == 0.3
+    )
     backbone = nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.ReLU()), nn.Linear(8, 2))
     training = Training.begun(backbone, optimizer=tuned, at=["0.1"], controller="none", scheduler=lambda each: None)
     assert training.optimizer.param_groups[2]["lr"] == 1e-4
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, momentum=0.9),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, fused=True),
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
+        lambda parameters: torch.optim.NAdam(parameters, lr=0.01, foreach=True),
+        lambda parameters: torch.optim.Adafactor(parameters, lr=0.01),
+    ],
+    ids=["rmsprop", "fused sgd", "fused adam", "nadam", "adafactor"],
+)
+def test_seeds_of_different_ages_and_gates_share_a_group_of_any_optimiser(optimizer):
+    gated = Schedule((ScheduledSeed(0, "1", "mlp"), ScheduledSeed(2, "3", "low_rank", style=Style.GATED)))
+    training = Training.begun(optimizer=lambda model: optimizer(model.parameters()), controller=gated)
+    training.play(last=5)
+    assert len(training.optimizer.param_groups) == 2
+    before = [each.clone() for each in training.optimizer.param_groups[1]["params"]]
+    assert len(training.gardener.body.living()) == 2
+    training.train(5)
+    assert all(
+        not torch.equal(*pair) for pair in zip(before, training.optimizer.param_groups[1]["params"], strict=True)
+    )
 
 
 def test_an_optimiser_that_wraps_another_is_seen_through():

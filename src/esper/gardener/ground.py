@@ -16,6 +16,7 @@ from esper.gardener.places import Places, find_places
 from esper.growth import Body, Thresholds, graft
 from esper.growth.attachment import Attached
 from esper.growth.graft import AlreadyCompiled, AlreadyGrafted
+from esper.growth.membership import SLOTS_KEY
 from esper.growth.proof import EVALUATION, MODES, BadExample, Example, run, tensors_in
 
 ROWS = 2
@@ -41,9 +42,8 @@ class Ground:
 
     def give_back(self) -> None:
         """Leave model and optimiser as they were."""
-        slots = len(self.body.slots)
         self.body.ungraft()
-        del self.optimizer.param_groups[len(self.optimizer.param_groups) - slots :]
+        self.optimizer.param_groups[:] = [group for group in self.optimizer.param_groups if SLOTS_KEY not in group]
 
 
 def break_ground(

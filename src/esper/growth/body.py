@@ -186,8 +186,9 @@ class Body(nn.Module):
     def optimise_with(self, optimizer: Optimizer, **seed_options: Any) -> None:
         """Let seeds join the optimiser when they germinate and leave it when removed.
 
-        Every slot gets a group of its own now, like the one that has the weights of the submodule, or of the smallest
-        one around it that has any, but for `seed_options` such as `lr`. Any scheduler works, if it is made after this.
+        Seeds get groups of their own now, like the one that has the weights of the submodule in front of them, or of
+        the smallest one around it that has any, but for `seed_options` such as `lr`. Any scheduler works, if it is made
+        after this.
         """
         around = {
             slot.id: [self.host.get_submodule(name).parameters() for name in _outwards(slot.id)] for slot in self.slots

@@ -118,10 +118,11 @@ class Slot(nn.Module):
 
     def apply_to(self, h: Tensor) -> Tensor:
         """The features as the rest of the network sees them: `h` itself unless there is a seed."""
-        if self.seed is None or self.muted:
+        seed = self._modules["seed"]  # an attribute would take longer to find than all the rest takes
+        if seed is None or self.muted:
             return h
         # Compiled code reads the buffer, so that a ramp compiles nothing anew; otherwise a number is cheaper.
-        blended: Tensor = self.seed(h, self._alpha if torch.compiler.is_compiling() else self.alpha)
+        blended: Tensor = seed(h, self._alpha if torch.compiler.is_compiling() else self.alpha)
         return blended
 
     @contextmanager
