@@ -553,10 +553,8 @@ def test_a_place_without_weights_has_the_options_of_the_weights_around_it():
     def tuned(model):
         return torch.optim.AdamW([{"params": model[0].parameters(), "lr": 1e-4}, {"params": model[1].parameters()}])
 
-    assert (
-        Training.begun(optimizer=split, at=["1", "3"], controller="none").optimizer.param_groups[2]["weight_decay"]
-        == 0.3
-    )
+    training = Training.begun(optimizer=split, at=["1", "3"], controller="none")
+    assert training.optimizer.param_groups[2]["weight_decay"] == 0.3
     backbone = nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.ReLU()), nn.Linear(8, 2))
     training = Training.begun(backbone, optimizer=tuned, at=["0.1"], controller="none", scheduler=lambda each: None)
     assert training.optimizer.param_groups[2]["lr"] == 1e-4
@@ -565,7 +563,7 @@ def test_a_place_without_weights_has_the_options_of_the_weights_around_it():
 @pytest.mark.parametrize(
     "optimizer",
     [
-        lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, momentum=0.9),
+        lambda parameters: torch.optim.RMSprop(parameters, lr=0.001, momentum=0.9),
         lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, fused=True),
         lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
         lambda parameters: torch.optim.NAdam(parameters, lr=0.01, foreach=True),
