@@ -27,8 +27,10 @@ class Attached(nn.Module):
     """What the submodule was."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        features = super().forward(*args, **kwargs)  # type: ignore[misc]  # it is mixed into a module
         # Straight into the slot: what nn.Module does around a call would take as long as the slot itself.
-        return self._modules[CHILD].forward(super().forward(*args, **kwargs))  # type: ignore[misc]  # it is there
+        slot: Any = self._modules[CHILD]
+        return slot.forward(features)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Attached":
         twin = self.__new__(type(self))
