@@ -27,7 +27,7 @@ class Attached(nn.Module):
     """What the submodule was."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        features = super().forward(*args, **kwargs)  # type: ignore[misc]  # it is mixed into a module
+        features = super().forward(*args, **kwargs)
         # Straight into the slot: what nn.Module does around a call would take as long as the slot itself.
         slot: Any = self._modules[CHILD]
         return slot.forward(features)
