@@ -6,6 +6,7 @@ import json
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,7 +16,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import esper
 from esper.cli import main
-from esper.contracts import EsperError, Stage
+from esper.contracts import EsperError, Stage, Style
+from esper.controller import Schedule, ScheduledSeed
 from esper.gardener import (
     BadExample,
     BadSetting,
@@ -27,6 +29,7 @@ from esper.gardener import (
     WrongState,
     report_in,
 )
+from esper.gardener.story import NoDirectory
 from esper.growth import Slot
 from esper.growth.graft import AlreadyCompiled, AlreadyGrafted
 from esper.growth.membership import SchedulerFirst
@@ -89,6 +92,17 @@ def test_a_saved_training_goes_on_bit_for_bit(controller, optimizer, stop):
     assert same(whole.gardener.harvest(), rest.gardener.harvest())
     one, other = (str(each.gardener.report()) for each in (whole, rest))
     assert one == other
+
+
+def test_an_older_state_of_the_model_alone_is_refused_and_with_the_gardeners_it_is_the_best_epoch_again():
+    training = Training.begun(controller=plan((1, "1", "mlp")))
+    training.play(last=1)
+    best, kept = copy.deepcopy(training.state_dict()), training.gardener.harvest()
+    training.play(first=1)
+    with pytest.raises(RuntimeError, match="state is of a time when it had none; first load the state"):
+        training.model.load_state_dict(best["model"])
+    training.load_state_dict(best)
+    assert same(training.gardener.harvest(), kept)
 
 
 def test_loading_in_the_wrong_order_says_which_is_right():
@@ -258,7 +272,10 @@ def test_a_scale_makes_any_score_a_quality():
         ({}, 93.1, NotFraction, "93.1.*divide percentages by 100"),
         ({}, None, NoScore, "returned a NoneType"),
         ({}, {"loss": 0.3}, NoScore, "with 'loss'.*needs 'score' or 'accuracy'"),
-        ({}, "good", NoScore, "returned a str"),
+        ({}, "0.5", NoScore, "returned a str"),
+        ({}, True, NoScore, "returned a bool"),
+        ({}, -1.2, NotFraction, "-1.2.*for a loss give direction='min'"),
+        ({"scale": (0.0, 1.0)}, 93.0, NotFraction, "93, better than the best of scale"),
         ({}, math.nan, NoScore, "returned a score of nan"),
         ({}, {"accuracy": 0.5, "loss": math.inf}, NoScore, "loss of inf"),
         ({"direction": "min"}, -1.0, NotFraction, "a loss above 0"),
@@ -275,7 +292,16 @@ def test_a_score_that_cannot_be_right_is_told_at_once_and_changes_nothing(settin
     training.gardener.step(lambda model: {"accuracy": 0.5, "loss": 0.5})
 
 
-@pytest.mark.parametrize("told", [0.5, torch.tensor(0.5), {"score": 0.5}, {"accuracy": torch.tensor([0.5]), "f1": 0.1}])
+@pytest.mark.parametrize(
+    "told",
+    [
+        0.5,
+        torch.tensor(0.5),
+        {"score": 0.5},
+        np.array([0.5]),
+        {"accuracy": torch.tensor([0.5]), "f1": 0.1, "loss": None},
+    ],
+)
 def test_a_score_may_be_any_number(told):
     training = Training.begun()
     training.train(0)
@@ -289,6 +315,34 @@ def test_the_function_is_wanted_not_its_score():
     training = Training.begun()
     with pytest.raises(NoScore, match="step was given a float; give the function"):
         training.gardener.step(0.93)
+    with pytest.raises(NoScore, match="step was given nothing; give the function"):
+        training.gardener.step()
+
+
+def test_model_and_optimiser_in_the_wrong_order_are_told():
+    model = mlp()
+    with pytest.raises(BadSetting, match=r"the model is a Adam; give the torch\.nn\.Module, and then its optimizer"):
+        esper.Gardener(torch.optim.Adam(model.parameters()), model, example=X, epochs=2)
+
+
+@pytest.mark.parametrize("directory", ["file", "file/inside"])
+def test_a_directory_that_cannot_be_made_is_told_and_changes_nothing(tmp_path, directory):
+    (tmp_path / "file").touch()
+    model = mlp()
+    optimizer, kinds = torch.optim.Adam(model.parameters()), list(map(type, model.modules()))
+    with pytest.raises(NoDirectory, match=r"is a file; give a directory|cannot be made"):
+        esper.Gardener(model, optimizer, example=X, epochs=2, directory=tmp_path / directory)
+    assert list(map(type, model.modules())) == kinds
+    assert len(optimizer.param_groups) == 1
+
+
+def test_a_gardener_that_is_refused_leaves_an_earlier_garden_alone(tmp_path):
+    training = Training.begun(directory=tmp_path)
+    training.play(last=2)
+    told = str(report_in(tmp_path))
+    with pytest.raises(NoPlace):
+        Training.begun(at="layer*", directory=tmp_path)
+    assert str(report_in(tmp_path)) == told
 
 
 def test_more_steps_than_epochs_are_told():
@@ -309,6 +363,23 @@ class Shared(nn.Module):
         return self.head(torch.relu(self.layer(torch.relu(self.layer(x)))))
 
 
+class Labelled(nn.Module):
+    """Wants labels in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x, labels=None):
+        if self.training and labels is None:
+            raise ValueError("labels, please")
+        return self.inner(x)
+
+
+class Muon(torch.optim.SGD):
+    """By its name."""
+
+
 def scheduled(model):
     optimizer = torch.optim.Adam(model.parameters())
     LambdaLR(optimizer, lambda epoch: 1.0)
@@ -320,6 +391,11 @@ BAD = [
     ({}, {"optimizer": lambda model: torch.optim.Adam(mlp().parameters())}, ForeignOptimizer, "none of the model's"),
     ({}, {"optimizer": lambda model: torch.optim.LBFGS(model.parameters())}, ForeignOptimizer, "LBFGS"),
     ({}, {"optimizer": lambda model: None}, ForeignOptimizer, "is a NoneType"),
+    ({}, {"optimizer": lambda model: Muon(model.parameters())}, ForeignOptimizer, "Muon trains matrices only"),
+    ({"model": lambda: nn.Sequential(torch.jit.script(nn.Linear(6, 8)), nn.Linear(8, 2))}, {}, AlreadyCompiled, "part"),
+    ({"model": lambda: mlp().to("meta")}, {}, BadSetting, "weights are on the device 'meta'"),
+    ({}, {"example": X[:0]}, BadExample, "has no rows"),
+    ({"model": lambda: Labelled()}, {}, BadExample, "ValueError in training mode without gradients: labels, please"),
     ({"model": Shared}, {}, NoPlace, "layer: runs 2 times"),
     ({"model": lambda: nn.Linear(6, 2)}, {}, NoPlace, "calls no submodules"),
     ({"model": lambda: torch.compile(mlp())}, {}, AlreadyCompiled, "compiled already"),
@@ -328,8 +404,16 @@ BAD = [
     ({}, {"direction": "up"}, BadSetting, "direction is 'up'"),
     ({}, {"rent": -1.0}, BadSetting, "rent is -1.0"),
     ({}, {"rent": math.nan}, BadSetting, "rent is nan"),
+    ({}, {"rent": 2}, BadSetting, "rent is 2; give the quality .* a fraction from 0 to 1"),
+    ({}, {"rent": "0.1"}, BadSetting, "rent is '0.1'"),
     ({}, {"max_added_parameters": -1}, BadSetting, "max_added_parameters is -1"),
+    ({}, {"max_added_parameters": 0.5}, BadSetting, "max_added_parameters is 0.5; give a whole number"),
+    ({}, {"max_added_flops": "1M"}, BadSetting, "max_added_flops is '1M'"),
     ({}, {"scale": (1.0, 0.0)}, BadSetting, "scale is"),
+    ({}, {"scale": 100}, BadSetting, r"scale is 100 .*two numbers \(worst, best\)"),
+    ({}, {"scale": (0.0, math.inf)}, BadSetting, "scale is"),
+    ({}, {"at": ["1", "1"]}, EsperError, "'1' is named 2 times"),
+    ({}, {"controller": None}, BadSetting, "controller is None; give the name of a policy"),
     ({}, {"at": "layer*"}, NoPlace, "no submodule matches"),
     ({}, {"at": ["9"]}, EsperError, "no submodule '9'"),
     ({}, {"controller": "rankr"}, EsperError, "did you mean 'ranker'"),
@@ -337,6 +421,7 @@ BAD = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 @pytest.mark.parametrize(("given", "settings", "error", "message"), BAD, ids=[case[-1] for case in BAD])
 def test_bad_use_is_told_at_once_and_leaves_model_and_optimiser_alone(given, settings, error, message):
     model = given.get("model", mlp)()
@@ -458,6 +543,64 @@ def test_a_seed_has_the_options_of_the_group_that_trains_its_place():
     training = Training.begun(optimizer=grouped, controller="none", at=["0", "2"])
     assert [group["lr"] for group in training.optimizer.param_groups[3:]] == [0.01, 0.02]
     assert training.optimizer.param_groups[4]["weight_decay"] == 0.3
+
+
+def test_a_place_without_weights_has_the_options_of_the_weights_around_it():
+    def split(model):
+        decayed = {"params": [each for each in model.parameters() if each.ndim > 1], "weight_decay": 0.3}
+        return torch.optim.AdamW([decayed, {"params": [each for each in model.parameters() if each.ndim == 1]}])
+
+    def tuned(model):
+        return torch.optim.AdamW([{"params": model[0].parameters(), "lr": 1e-4}, {"params": model[1].parameters()}])
+
+    training = Training.begun(optimizer=split, at=["1", "3"], controller="none")
+    assert training.optimizer.param_groups[2]["weight_decay"] == 0.3
+    backbone = nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.ReLU()), nn.Linear(8, 2))
+    training = Training.begun(backbone, optimizer=tuned, at=["0.1"], controller="none", scheduler=lambda each: None)
+    assert training.optimizer.param_groups[2]["lr"] == 1e-4
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda parameters: torch.optim.RMSprop(parameters, lr=0.001, momentum=0.9),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, fused=True),
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
+        lambda parameters: torch.optim.NAdam(parameters, lr=0.01, foreach=True),
+        lambda parameters: torch.optim.Adafactor(parameters, lr=0.01),
+    ],
+    ids=["rmsprop", "fused sgd", "fused adam", "nadam", "adafactor"],
+)
+def test_seeds_of_different_ages_and_gates_share_a_group_of_any_optimiser(optimizer):
+    gated = Schedule((ScheduledSeed(0, "1", "mlp"), ScheduledSeed(2, "3", "low_rank", style=Style.GATED)))
+    training = Training.begun(optimizer=lambda model: optimizer(model.parameters()), controller=gated)
+    training.play(last=5)
+    assert len(training.optimizer.param_groups) == 2
+    before = [each.clone() for each in training.optimizer.param_groups[1]["params"]]
+    assert len(training.gardener.body.living()) == 2
+    training.train(5)
+    assert all(
+        not torch.equal(*pair) for pair in zip(before, training.optimizer.param_groups[1]["params"], strict=True)
+    )
+
+
+def test_an_optimiser_that_wraps_another_is_seen_through():
+    class Twice(torch.optim.Optimizer):
+        """Steps by its base alone, as SAM does."""
+
+        def __init__(self, parameters):
+            super().__init__(parameters, {})
+            self.base_optimizer = torch.optim.SGD(self.param_groups, lr=0.1)
+            self.param_groups = self.base_optimizer.param_groups
+
+    training = Training.begun(optimizer=lambda model: Twice(model.parameters()))
+    for epoch in range(3):
+        train(training.model, training.optimizer.base_optimizer, epoch)
+        training.gardener.step(evaluate)
+    held = {id(each) for group in training.optimizer.param_groups for each in group["params"]}
+    (slot,) = training.gardener.body.living()
+    assert {id(each) for each in slot.seed_parameters} <= held
+    assert slot.state.gradient_norm > 0.0
 
 
 def test_an_optimiser_with_named_parameters_has_names_for_seeds():

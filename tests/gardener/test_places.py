@@ -130,14 +130,111 @@ def test_a_pattern_names_all_that_match():
     assert [place.slot for place in found.taken] == ["stage1", "stage3"]
 
 
-def test_a_model_without_places_is_told_why():
-    class Recurrent(nn.Module):
+class Words(nn.Module):
+    """Embeddings, a recurrent layer whose output is a tuple, and perhaps a norm behind it."""
+
+    def __init__(self, norm: bool) -> None:
+        super().__init__()
+        self.words, self.reader = nn.Embedding(9, 4), nn.LSTM(4, 6, batch_first=True, bidirectional=True)
+        self.norm, self.head = nn.LayerNorm(12) if norm else None, nn.Linear(12, 3)
+
+    def forward(self, x):
+        read = self.reader(self.words(x))[0]
+        return self.head((read if self.norm is None else self.norm(read))[:, -1])
+
+
+def test_an_embedding_is_a_place_only_if_there_is_no_other():
+    words = torch.zeros(2, 5, dtype=torch.long)
+    assert [place.slot for place in find_places(Words(norm=False), "auto", words).taken] == ["words"]
+    found = find_places(Words(norm=True), "auto", words)
+    assert [place.slot for place in found.taken] == ["norm"]
+    assert "nothing to grow on yet" in found.left_out["words"]
+
+
+class Patches(nn.Module):
+    """Tokens of a convolution's channels, whose place in front of the first layer shows nothing but that."""
+
+    class Embed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.words, self.reader, self.head = nn.Embedding(9, 4), nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 3)
+            self.patch, self.first = nn.Conv2d(3, 8, 4, 4), nn.Parameter(torch.zeros(1, 1, 8))
 
         def forward(self, x):
-            return self.head(self.reader(self.words(x))[0][:, -1])
+            tokens = self.patch(x).flatten(2).transpose(1, 2)
+            return torch.cat([self.first.expand(len(x), -1, -1), tokens], dim=1)
 
-    with pytest.raises(NoPlace, match="reader: puts out a tuple"):
-        find_places(Recurrent(), "auto", torch.zeros(2, 5, dtype=torch.long))
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.attention = self.Embed(), nn.MultiheadAttention(8, 2, batch_first=True)
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        tokens = self.embed(x)
+        return self.head(self.norm(tokens + self.attention(tokens, tokens, tokens)[0])[:, 0])
+
+
+def test_layers_around_tokens_show_which_axis_has_the_channels():
+    found = find_places(Patches(), "auto", torch.randn(2, 3, 8, 8))
+    assert [place.slot for place in found.taken] == ["embed", "norm"]
+
+
+def test_images_as_high_as_they_have_channels_are_images():
+    class Depthwise(nn.Module):
+        """A block whose last layers take the channels last."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.space, self.norm, self.mix = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.LayerNorm(8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return x + self.mix(self.norm(self.space(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    found = find_places(
+        nn.Sequential(nn.Conv2d(3, 8, 1), Depthwise(), Depthwise(), *head), "auto", torch.randn(2, 3, 8, 8)
+    )
+    assert [place.slot for place in found.taken] == ["0", "1", "2"]
+
+
+def test_blocks_of_a_part_that_puts_out_an_object_are_places():
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = torch.relu(layer(x))
+            return {"features": x}
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.head = Stack(), Stack(), nn.Linear(12, 3)
+
+        def forward(self, x):
+            return self.head(torch.cat([self.one(x)["features"], self.two(x)["features"]], dim=1))
+
+    found = find_places(Both(), "auto", torch.randn(2, 6))
+    assert [place.slot for place in found.taken] == ["one.layers.0", "one.layers.1", "two.layers.0", "two.layers.1"]
+
+
+def test_a_model_without_places_is_told_why():
+    model = nn.Sequential(nn.GRU(4, 6, batch_first=True))
+    with pytest.raises(NoPlace, match="0: the model's output"):
+        find_places(model, "auto", torch.zeros(2, 5, 4))
+    with pytest.raises(NoPlace, match=r"calls no submodules; build it of layers such as nn\.Linear"):
+        find_places(nn.Linear(4, 2), "auto", torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("at", [3, None, ["0", 1]])
+def test_what_are_no_names_is_refused(at):
+    with pytest.raises(NoPlace, match="give 'auto', a list of submodule names, or a pattern"):
+        find_places(mlp(), at, torch.zeros(2, 6))
+
+
+def test_a_name_that_is_given_twice_leaves_the_model_alone():
+    model = mlp()
+    kinds = list(map(type, model.modules()))
+    find_places(model, ["1", "1"], torch.zeros(2, 6))
+    assert list(map(type, model.modules())) == kinds

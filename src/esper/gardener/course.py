@@ -34,10 +34,20 @@ class Course:
                 "there is no earlier state to go back to; look at the evaluation and at the learning rate"
             )
         wanted = "divide percentages by 100, or say with scale=(worst, best) what the worst and the best score are"
-        if self._scale is None and self._direction == "max" and answer.score > 1.0:
-            raise NotFraction(f"the score is {answer.score:g}, and fractions from 0 to 1 are expected; {wanted}")
+        fraction = self._scale is None and self._direction == "max"
+        if fraction and (answer.score > 1.0 or (self._first is None and answer.score < 0.0)):
+            losses = ", or for a loss give direction='min'" if answer.score < 0.0 else ""
+            raise NotFraction(
+                f"the score is {answer.score:g}, and fractions from 0 to 1 are expected; {wanted}{losses}"
+            )
         if self._scale is None and self._first is None and self._direction == "min" and answer.score <= 0.0:
             raise NotFraction(f"the score is {answer.score:g}, and a loss above 0 is expected; {wanted}")
+        if self._scale is not None and self._first is None:
+            worst, best = self._scale
+            if answer.score > best > worst or answer.score < best < worst:
+                raise NotFraction(
+                    f"the first score is {answer.score:g}, better than the best of scale={self._scale}; {wanted}"
+                )
 
     def take(self, answer: Answer) -> None:
         """An epoch's answer."""

@@ -1,7 +1,6 @@
 """The gardener: three lines in anybody's training loop."""
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain, combinations
@@ -26,13 +25,13 @@ from esper.gardener.progress import Progress, in_words
 from esper.gardener.report import Report, report_of
 from esper.gardener.score import Answer, Direction, Evaluate, answers_for
 from esper.gardener.seat import Seat
+from esper.gardener.settings import DEFAULT_RENT, require_budget, require_epochs, require_rent, require_scale
 from esper.gardener.story import Story
 from esper.growth import Body, Coalition, Costs, Thresholds, judge
 from esper.growth.proof import Example
 from esper.telemetry import RolledBack, decision_made
 
 DEFAULT_CONTROLLER = "tamiyo"
-DEFAULT_RENT = 0.02
 FORMAT = 1
 """Of a saved gardener."""
 MOST_SUBSETS = 3
@@ -81,6 +80,11 @@ class Gardener:
         policy = self.controller
         if isinstance(policy, str | Path):
             policy = find_policy(str(policy), FIELDS)
+        elif not (hasattr(policy, "start") and hasattr(policy, "act")):
+            raise BadSetting(
+                f"controller is {policy!r}; give the name of a policy such as {DEFAULT_CONTROLLER!r}, 'ranker' or "
+                "'none', a file, a Schedule, or an object with `start` and `act`"
+            )
         self._thresholds = Thresholds(horizon=self.epochs)
         self._story = Story(self.directory)
         self._ground = break_ground(self.model, self.optimizer, self.example, self.at, self._thresholds, self._story)
@@ -92,6 +96,7 @@ class Gardener:
             self._observer = Observer(self.body.snapshots(), self._thresholds)
             self._seat = Seat(policy, self._observer.codec)
             self._try_out()
+            self._story.introduce(self.body, self.epochs, self.rent, self._ground.places.left_out)
         except BaseException:
             self._ground.give_back()
             raise
@@ -99,24 +104,14 @@ class Gardener:
         self._loop = Loop(self.body, self._ground.optimizer)
         self._panic: str | None = None
         """Why nothing is decided any more."""
-        self._story.introduce(self.body, self.epochs, self.rent, self._ground.places.left_out)
         logger.info("%s", self.plan())
 
     def _require_settings(self) -> None:
-        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int) or self.epochs < 1:
-            raise BadSetting(f"epochs is {self.epochs!r}; give the number of times that step will be called")
-        if self.direction not in ("max", "min"):
-            raise BadSetting(f"direction is {self.direction!r}; give 'max' for accuracies, 'min' for losses")
-        if not 0.0 <= self.rent < math.inf:
-            raise BadSetting(f"rent is {self.rent!r}; give a quality of at least 0, such as {DEFAULT_RENT}")
+        require_epochs(self.epochs)
+        require_scale(self.scale, self.direction)
+        require_rent(self.rent)
         for name in ("max_added_parameters", "max_added_flops"):
-            most = getattr(self, name)
-            if most is not None and not most >= 0:
-                raise BadSetting(f"{name} is {most!r}; give a number of at least 0, or None for no limit")
-        if self.scale is not None and (self.scale[1] > self.scale[0]) != (self.direction == "max"):
-            raise BadSetting(
-                f"scale is {self.scale!r} and direction {self.direction!r}; give (worst, best) in that direction"
-            )
+            require_budget(name, getattr(self, name))
 
     def _try_out(self) -> None:
         """What is wrong with the controller shows when it decides for the first time."""
@@ -157,13 +152,13 @@ class Gardener:
 
     # The loop
 
-    def step(self, evaluate: Evaluate, *, train_loss: float | None = None) -> Progress:
+    def step(self, evaluate: Evaluate | None = None, *, train_loss: float | None = None) -> Progress:
         """An epoch is over: evaluate the model, and decide what is to happen in the next one.
 
         `evaluate` is given the model and returns a score, or a dict of `accuracy` (or `score`) and `loss`. It is asked
         once more for every seed that may still go, without that seed. If it raises, nothing has happened.
         """
-        self._require_open(evaluate)
+        evaluate = self._require_open(evaluate)
         share_buffers([each for slot in self.body.living() if slot.seed is not None for each in slot.seed.buffers()])
         wanted, course = self._coalitions(), self._course
         answers = of_the_first(answers_for(self.body, lambda: evaluate(self.model), wanted, self.direction))
@@ -189,7 +184,7 @@ class Gardener:
         logger.info("%s", progress)
         return progress
 
-    def _require_open(self, evaluate: Any) -> None:
+    def _require_open(self, evaluate: Evaluate | None) -> Evaluate:
         if not self.body.slots:
             raise TooManySteps("the gardener has given the model back; make another one to go on growing")
         if self.done:
@@ -198,10 +193,12 @@ class Gardener:
                 "loop has, and call step once in each"
             )
         if not callable(evaluate):
+            given = "nothing" if evaluate is None else f"a {type(evaluate).__name__}"
             raise NoScore(
-                f"step was given a {type(evaluate).__name__}; give the function that computes the score, because it is "
-                "also asked what the model is worth without each seed"
+                f"step was given {given}; give the function that computes the score, as in step(evaluate), because it "
+                "is also asked what the model is worth without each seed"
             )
+        return evaluate
 
     def _coalitions(self) -> list[Coalition]:
         """The live network, and without each seed that may still go; at the end, all that may be delivered."""

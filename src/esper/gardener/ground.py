@@ -7,19 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from esper.contracts import Sink, SlotId
-from esper.gardener.errors import ForeignOptimizer
+from esper.gardener.errors import BadSetting, ForeignOptimizer
 from esper.gardener.places import Places, find_places
 from esper.growth import Body, Thresholds, graft
 from esper.growth.attachment import Attached
 from esper.growth.graft import AlreadyCompiled, AlreadyGrafted
-from esper.growth.proof import EVALUATION, BadExample, Example, run, tensors_in
+from esper.growth.membership import SLOTS_KEY
+from esper.growth.proof import EVALUATION, MODES, BadExample, Example, run, tensors_in
 
 ROWS = 2
 """Of an example. What a model does can be seen on as few as that."""
+WRAPPED = ("optimizer", "base_optimizer")
+"""Where what wraps an optimiser keeps it."""
+UNFIT = {
+    "LBFGS": "cannot train parameters that come later",
+    "Muon": "trains matrices only, and seeds have vectors too",
+    "SparseAdam": "trains sparse gradients only, and those of seeds are dense",
+}
+"""Optimisers that cannot train seeds, and why."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +42,8 @@ class Ground:
 
     def give_back(self) -> None:
         """Leave model and optimiser as they were."""
-        slots = len(self.body.slots)
         self.body.ungraft()
-        del self.optimizer.param_groups[len(self.optimizer.param_groups) - slots :]
+        self.optimizer.param_groups[:] = [group for group in self.optimizer.param_groups if SLOTS_KEY not in group]
 
 
 def break_ground(
@@ -63,8 +71,14 @@ def break_ground(
 
 def _host_in(model: nn.Module) -> nn.Module:
     """The model itself, out of what distributes it."""
-    if hasattr(model, "_orig_mod"):
-        raise AlreadyCompiled("the model is compiled already; make the gardener of the model first, then compile it")
+    if not isinstance(model, nn.Module):
+        raise BadSetting(f"the model is a {type(model).__name__}; give the torch.nn.Module, and then its optimizer")
+    if hasattr(model, "_orig_mod") or any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+        raise AlreadyCompiled(
+            "the model or a part of it is compiled already; make the gardener of the model first, then compile it"
+        )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise BadSetting("the model has no values yet, its weights are on the device 'meta'; put it on a real one")
     host = model.module if isinstance(model, DistributedDataParallel | DataParallel) else model
     if any(isinstance(part, Attached) for part in host.modules()):
         raise AlreadyGrafted("the model has a gardener or a body already; use that one, or `ungraft()` it first")
@@ -73,12 +87,17 @@ def _host_in(model: nn.Module) -> nn.Module:
 
 def _optimizer_in(optimizer: Any, model: nn.Module) -> Optimizer:
     """PyTorch's own, out of what wraps it; it must train the model."""
-    while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
-        optimizer = optimizer.optimizer
+    while inner := next((each for name in WRAPPED if (each := getattr(optimizer, name, None)) is not None), None):
+        optimizer = inner
     if not isinstance(optimizer, Optimizer):
-        raise ForeignOptimizer(f"the optimizer is a {type(optimizer).__name__}; give a torch.optim.Optimizer")
-    if isinstance(optimizer, LBFGS):
-        raise ForeignOptimizer("LBFGS cannot train parameters that come later; give another optimizer, such as AdamW")
+        raise ForeignOptimizer(
+            f"the optimizer is a {type(optimizer).__name__}; give the torch.optim.Optimizer that trains the model"
+        )
+    for kind in type(optimizer).__mro__:
+        if kind.__name__ in UNFIT:
+            raise ForeignOptimizer(
+                f"{kind.__name__} {UNFIT[kind.__name__]}; give another optimizer of the model, such as AdamW"
+            )
     own = {id(parameter) for parameter in model.parameters()}
     held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
     if own.isdisjoint(held):
@@ -94,6 +113,8 @@ def _prepared(model: nn.Module, example: Example) -> Example:
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     here = _each(example, lambda tensor: tensor.to(device))
     sizes = {tensor.shape[0] for tensor in tensors_in(here) if tensor.ndim}
+    if 0 in sizes:
+        raise BadExample("the example has no rows; give a batch of the model's inputs, of two rows or more")
     if len(sizes) == 1 and sizes.pop() > ROWS:
         few = _each(here, lambda tensor: tensor[:ROWS] if tensor.ndim else tensor)
         if _mistake(model, few) is None:
@@ -101,10 +122,10 @@ def _prepared(model: nn.Module, example: Example) -> Example:
     mistake = _mistake(model, here)
     if mistake is not None:
         raise BadExample(
-            f"the model cannot be called on the example ({type(mistake).__name__}: {mistake!s:.300}); give a batch of "
-            "its inputs: a tensor, a tuple of positional arguments or a dict of keyword arguments, without the labels "
-            "unless the model takes them"
-        ) from mistake
+            f"the model cannot be called on the example ({mistake}); give a batch of its inputs, of two rows or more: "
+            "a tensor, a tuple of positional arguments or a dict of keyword arguments, without the labels unless the "
+            "model takes them"
+        )
     return here
 
 
@@ -113,12 +134,14 @@ def _each(example: Example, change: Callable[[Tensor], Tensor]) -> Example:
     return changed
 
 
-def _mistake(model: nn.Module, example: Example) -> Exception | None:
-    """What running the model on the example raises."""
-    try:
-        run(model, example, EVALUATION)
-    except Exception as error:  # anybody's code
-        return error
+def _mistake(model: nn.Module, example: Example) -> str | None:
+    """What running the model on the example raises in some mode."""
+    for mode in MODES:
+        try:
+            run(model, example, mode)
+        except Exception as error:  # anybody's code
+            cause = error.__cause__ if isinstance(error, BadExample) else error
+            return f"{type(cause).__name__} in {mode}: {cause!s:.300}"
     return None
 
 

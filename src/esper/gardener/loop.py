@@ -11,8 +11,8 @@ from esper.gardener.processes import average_gradients, processes
 from esper.growth import Body
 
 ALL_OF = 16
-EVERY = 8
-"""Gradients are measured in the first steps of an epoch, then in every eighth, so that it takes no time."""
+EVERY = 32
+"""Gradients are measured in the first steps of an epoch, then in so many one, so that it takes no time."""
 SPACING = 1.25
 """In an epoch of unknown length gains are looked at in steps so far apart, so that the last one is near its end."""
 
@@ -72,6 +72,7 @@ class Loop:
         return args[:1], {**kwargs, "closure": looked_at}
 
     def _look(self) -> None:
+        """This is called in every step of a user's loop, so most of the time it does next to nothing."""
         if processes() > 1:
             average_gradients([each for slot in self._body.living() for each in slot.seed_parameters])
         if self.steps < ALL_OF or self.steps % EVERY == 0:
@@ -79,7 +80,8 @@ class Loop:
             norm = _norm(self._host)
             self._norms += [] if norm is None else [norm]
         self.steps += 1
-        self._arm()
+        if self._due:
+            self._arm()
 
     def _arm(self) -> None:
         for slot in self._due:

@@ -6,9 +6,10 @@ there is one place, before the next block with weights begins. Of many places a 
 are runs of places with features of one shape, and if these are fewer, places between them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -26,14 +27,15 @@ MOST_PLACES = 4
 LEAST_CHANNELS = 2
 PATTERN = frozenset("*?[")
 CONTAINERS = nn.ModuleList | nn.ModuleDict
-AXES: tuple[tuple[type[nn.Module], str, int], ...] = (
-    (nn.modules.conv._ConvNd, "out_channels", 1),
-    (_NormBase, "num_features", 1),
-    (nn.GroupNorm, "num_channels", 1),
-    (nn.Linear, "out_features", -1),
-    (nn.Embedding, "embedding_dim", -1),
+AXES: tuple[tuple[type[nn.Module], Callable[[Any], int], tuple[int, ...]], ...] = (
+    (nn.modules.conv._ConvNd, attrgetter("out_channels"), (1, -1)),  # patches become tokens, with their channels last
+    (_NormBase, attrgetter("num_features"), (1,)),
+    (nn.GroupNorm, attrgetter("num_channels"), (1,)),
+    (nn.Linear, attrgetter("out_features"), (-1,)),
+    (nn.Embedding, attrgetter("embedding_dim"), (-1,)),
+    (nn.RNNBase, lambda layer: (layer.proj_size or layer.hidden_size) * (1 + layer.bidirectional), (-1,)),
 )
-"""On which axis layers put their channels, and how many these are."""
+"""How many channels layers put out, and on which axes of a block's output these may be, the likeliest first."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Places:
 def find_places(model: nn.Module, at: str | Sequence[SlotId], example: Example) -> Places:
     """The places that are named, those that match a pattern such as `layer*`, or for `auto` a few good ones."""
     if not isinstance(at, str):
+        if not isinstance(at, Sequence) or not all(isinstance(name, str) for name in at):
+            raise NoPlace(f"`at` is {at!r}; give 'auto', a list of submodule names, or a pattern such as 'layer*'")
         return Places(tuple(_named(model, at, example)), {})
     found = Reader(model, example).places()
     if at == "auto":
@@ -74,7 +78,7 @@ def find_places(model: nn.Module, at: str | Sequence[SlotId], example: Example) 
 def _named(model: nn.Module, names: Sequence[SlotId], example: Example) -> Iterator[Place]:
     """As they are; what is wrong with them is for `graft` to say."""
     modules = dict(model.named_modules())
-    known = [name for name in names if name in modules]
+    known = [name for name in dict.fromkeys(names) if name and name in modules]
     seen = calls(model, known, example)[EVALUATION]
     for name in names:
         outputs = seen.get(name, [None])
@@ -91,10 +95,10 @@ def _topology(rank: int) -> Topology:
 
 @dataclass(frozen=True)
 class Block:
-    """A step of the work: its name, its module and what it puts out; `weighs` if it has a layer."""
+    """A step of the work: its name, its layers and what it puts out; `weighs` if it has a layer."""
 
     name: str
-    module: nn.Module
+    layers: nn.Module
     output: Any
     weighs: bool
 
@@ -115,26 +119,39 @@ class Reader:
         self._order = list(self._calls[EVALUATION])
         self._layers = sum(map(_is_layer, model.modules()))
         self._why: dict[str, str] = {}
+        self._embeddings: list[str] = []
+        """Places behind nothing else, for want of others."""
 
     def places(self) -> Places:
         """A few good ones."""
         segments = self._segments()
         row = [(self._place(segment), segments[index + 1 :]) for index, segment in enumerate(segments)]
         found = self._followed([(place, after) for place, after in row if place is not None])
+        behind = [place for place in found if place.slot not in self._embeddings]
+        if behind:
+            self._why |= dict.fromkeys(self._embeddings, "an embedding, which has nothing to grow on yet")
+        found = behind or found
         taken = _spread(found)
         for place in found:
             if place not in taken:
                 self._why[place.slot] = f"one of {len(found)} places, of which {len(taken)} are enough"
         if not taken:
-            reasons = "; ".join(f"{name}: {why}" for name, why in list(self._why.items())[: MOST_PLACES * 2])
-            raise NoPlace(
-                f"no place to grow was found ({reasons or 'the model calls no submodules'}); name submodules by "
-                "at=[...] that put out features of shape (batch, channels), (batch, tokens, channels) or (batch, "
-                "channels, height, width)"
-            )
+            raise self._refusal()
         for place in taken:
             self._why.pop(place.slot, None)
         return Places(tuple(taken), self._why)
+
+    def _refusal(self) -> NoPlace:
+        if not self._order:
+            return NoPlace(
+                "no place to grow was found: the model calls no submodules; build it of layers such as nn.Linear, "
+                "because what grows goes behind one"
+            )
+        reasons = "; ".join(f"{name}: {why}" for name, why in list(self._why.items())[: MOST_PLACES * 2])
+        return NoPlace(
+            f"no place to grow was found ({reasons}); name submodules by at=[...] that put out features of shape "
+            "(batch, channels), (batch, tokens, channels) or (batch, channels, height, width)"
+        )
 
     def _segments(self) -> list[list[Block]]:
         """Blocks in the order in which they end, cut before each that weighs, without what comes before the first."""
@@ -159,10 +176,10 @@ class Reader:
             own = isinstance(child, nn.Sequential | CONTAINERS) or layers * 2 > self._layers
             if name in self._order and (not inner or (_is_features(output) and not own)):
                 yield Block(name, child, output, layers > 0)
-            elif output is None or own or not inner:
+            elif output is None or own or not inner or any(isinstance(part, CONTAINERS) for part in child.children()):
                 yield from inner
             else:  # it works in parts, of which none but the last is the end of a step
-                yield replace(inner[-1], weighs=layers > 0)
+                yield replace(inner[-1], layers=child, weighs=layers > 0)
 
     def _followed(self, row: Sequence[tuple[Place, Sequence[Sequence[Block]]]]) -> list[Place]:
         """The places whose features another layer reads. The others are outputs: there may be several of these.
@@ -199,14 +216,10 @@ class Reader:
     def _place(self, segment: Sequence[Block]) -> Place | None:
         """The last good features of a segment: not yet flattened or pooled to a point, before a dropout."""
         weighing = segment[0]
-        if isinstance(weighing.module, nn.Embedding):
-            self._why[weighing.name] = "an embedding, which has nothing to grow on yet"
-            return None
-        axis = _axis_of(weighing)
         fit = []
         for block in segment:
             name = self._outermost(block)
-            why = self._misfit(name, block.output, axis)
+            why = self._misfit(name, block.output, (block.layers, weighing.layers))
             if why is None:
                 fit.append(Place(name, _topology(block.output.ndim), tuple(block.output.shape)))
             elif block.weighs or _is_features(block.output):
@@ -215,6 +228,8 @@ class Reader:
         spread = [place for place in fit if len(place.shape) == rank and (rank < 4 or place.shape[2:] != (1, 1))]
         fit = spread or fit
         wanted = [place for place in fit if not isinstance(self._modules[place.slot], DROPOUTS)] or fit
+        if wanted and isinstance(weighing.layers, nn.Embedding):
+            self._embeddings.append(wanted[-1].slot)
         return wanted[-1] if wanted else None
 
     def _outermost(self, block: Block) -> str:
@@ -225,12 +240,12 @@ class Reader:
         same = [name for name in names if self._output(name) is block.output and self._once(name) is None]
         return same[-1] if same else block.name
 
-    def _misfit(self, name: str, output: Any, axis: int | None) -> str | None:
-        """Why there can be no slot behind a submodule; None if there can."""
+    def _misfit(self, name: str, output: Any, layers: Sequence[nn.Module]) -> str | None:
+        """Why there can be no slot behind a submodule; None if there can. The layers show what axes mean."""
         if not _is_features(output):
             given = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
             return f"puts out {given}, which is no feature tensor"
-        shape = tuple(output.shape)
+        shape, axis = tuple(output.shape), _axis_of(output, layers)
         if any(output is each or _equal(output, each) for each in self._outputs):
             return "the model's output"
         if self._rows not in shape[: 2 if len(shape) == 3 else 1]:
@@ -293,19 +308,24 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool((one.detach() == other).all())
 
 
-def _axis_of(block: Block) -> int | None:
-    """Where a block has its channels, by the last layer in it whose channels fit; None if none does."""
-    output = block.output
-    if not isinstance(output, Tensor):
-        return None
-    for part in reversed(list(block.module.modules())):
-        for kind, attribute, axis in AXES:
-            if isinstance(part, kind) and output.ndim > 1 and getattr(part, attribute) == output.shape[axis]:
-                return axis
-        weight = getattr(part, "weight", None)
-        if isinstance(weight, Tensor) and weight.ndim == 1 and weight.shape[0] == output.shape[-1]:
-            return -1  # a norm over the last axis
-    return None
+def _axis_of(output: Tensor, modules: Sequence[nn.Module]) -> int | None:
+    """Where an output has its channels, by the last layer in the modules whose channels fit; None if none does.
+
+    Of images that are as high as they have channels, a layer over the second axis is the better witness.
+    """
+    layers = [part for module in modules for part in reversed(list(module.modules()))]
+    axes = [axis for layer in layers for axis in _axes(layer, output)]
+    return 1 if output.ndim == 4 and 1 in axes else axes[0] if axes else None
+
+
+def _axes(layer: nn.Module, output: Tensor) -> list[int]:
+    """Where an output may have the channels of a layer, the likeliest first."""
+    for kind, channels, axes in AXES:
+        if isinstance(layer, kind):
+            return [axis for axis in axes if output.ndim > 1 and output.shape[axis] == channels(layer)]
+    weight = getattr(layer, "weight", None)  # of a norm over the last axis
+    is_norm = isinstance(weight, Tensor) and weight.ndim == 1 and weight.shape[0] == output.shape[-1]
+    return [-1] if is_norm else []
 
 
 def _spread(places: Sequence[Place]) -> list[Place]:

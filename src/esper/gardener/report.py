@@ -58,7 +58,7 @@ class Report:
         lines += [f"  {self._sentence(life)}" for life in self.lives]
         rolled = [(epoch, why) for epoch, kind, why in self.marks if kind == "roll back"]
         lines += [f"  rolled back in epoch {epoch + 1}: {why}" for epoch, why in rolled]
-        lines += [f"{name}: {before:,} before, {after}" for name, before, after in self._costs()]
+        lines += [f"{name}: {before:,} before, {_told(after, ' after')}" for name, before, after in self._costs()]
         if self.qualities:
             lines.append(f"quality: {self._quality()}")
         return "\n".join(lines)
@@ -70,26 +70,31 @@ class Report:
             f"<td>{escape(life.fate)}</td><td>{_points(life.contribution)}</td></tr>"
             for life in self.lives
         )
-        costs = "".join(f"<tr><td>{name}</td><td>{was:,}</td><td>{now}</td></tr>" for name, was, now in self._costs())
+        costs = "".join(
+            f"<tr><td>{name}</td><td>{was:,}</td><td>{_told(now)}</td></tr>" for name, was, now in self._costs()
+        )
         page = (
             f"<!doctype html><meta charset=utf-8><title>{escape(self.host)}</title><style>{STYLE}</style>"
             f"<h1>What grew in {escape(self.host)}</h1>{self._figure()}"
             "<table><tr><th>behind</th><th>blueprint</th><th>planted after epoch</th><th>fate</th>"
-            f"<th>contribution</th></tr>{rows}</table>"
+            f"<th>the network lost without it</th></tr>{rows}</table>"
             f"<table><tr><th></th><th>before</th><th>after</th></tr>{costs}</table>"
             f"<p>Quality: {escape(self._quality())}.</p>"
         )
         Path(path).write_text(page, encoding="utf-8")
 
     def _sentence(self, life: Life) -> str:
-        worth = "" if life.contribution is None else f"; the network lost {_points(life.contribution)} without it"
-        return f"{life.blueprint} behind {life.slot}, planted after epoch {life.planted}: {life.fate}{worth}"
+        told = f"{life.blueprint} behind {life.slot}, planted after epoch {life.planted}: {life.fate}"
+        if life.contribution is None:
+            return told
+        moved = "gained" if life.contribution < 0.0 else "lost"
+        return f"{told}; the network {moved} {_points(abs(life.contribution))} without it"
 
-    def _costs(self) -> list[tuple[str, int, str]]:
+    def _costs(self) -> list[tuple[str, int, int | None]]:
         after = self.harvested
         return [
-            ("parameters", self.parameters, "not harvested yet" if after is None else f"{after.parameters:,} after"),
-            ("operations per sample", self.flops, "not harvested yet" if after is None else f"{after.flops:,} after"),
+            ("parameters", self.parameters, None if after is None else after.parameters),
+            ("operations per sample", self.flops, None if after is None else after.flops),
         ]
 
     def _quality(self) -> str:
@@ -118,15 +123,19 @@ class Report:
             f"<title>{escape(f'{kind}: {what}')}</title></path>"
             for epoch, kind, what in self.marks
         )
+        happened = [kind for kind in COLOURS if any(kind == other for _, other, _ in self.marks)]
         key = "".join(
-            f'<text x="{MARGIN + 110 * index}" y="20" fill="{colour}">{kind}</text>'
-            for index, (kind, colour) in enumerate(COLOURS.items())
+            f'<text x="{MARGIN + 110 * index}" y="20" fill="{COLOURS[kind]}">| {kind}</text>'
+            for index, kind in enumerate(happened)
         )
         return (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" font-size="12" role="img">{key}{marks}'
             f'<polyline points="{course}" fill="none" stroke="#30638e" stroke-width="2"/>'
             f'<text x="0" y="{y(high):.0f}">{high:.3g}</text><text x="0" y="{y(low):.0f}">{low:.3g}</text>'
-            f'<text x="{WIDTH - MARGIN}" y="{HEIGHT - 10}" text-anchor="end">epoch {self.epochs}</text></svg>'
+            f'<text x="0" y="{HEIGHT / 2:.0f}">quality</text>'
+            f'<path d="M{MARGIN} {HEIGHT - MARGIN}H{WIDTH - MARGIN}" stroke="#999999"/>'
+            f'<text x="{x(1):.0f}" y="{HEIGHT - 20}" text-anchor="middle">after epoch 1</text>'
+            f'<text x="{WIDTH - MARGIN}" y="{HEIGHT - 20}" text-anchor="end">{self.epochs}</text></svg>'
         )
 
 
@@ -189,6 +198,10 @@ def _marks(events: Sequence[Event]) -> Iterable[tuple[int, str, str]]:
             yield event.epoch, words[event.after], event.slot
         elif isinstance(event, RolledBack):
             yield event.epoch, "roll back", event.reason
+
+
+def _told(cost: int | None, word: str = "") -> str:
+    return "not harvested yet" if cost is None else f"{cost:,}{word}"
 
 
 def _points(contribution: float | None) -> str:

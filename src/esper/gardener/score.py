@@ -47,13 +47,16 @@ def read_answer(told: Any, direction: Direction) -> Answer:
             f"evaluate returned a mapping with {', '.join(map(repr, told)) or 'nothing'}; for direction='{direction}' "
             f"it needs {' or '.join(map(repr, NAMES[direction]))}"
         )
-    score = _number(told[name], f"'{name}'")
-    return Answer(score, _number(told["loss"], "'loss'") if "loss" in told else score if direction == "min" else None)
+    score, loss = _number(told[name], f"'{name}'"), told.get("loss")
+    return Answer(score, _number(loss, "'loss'") if loss is not None else score if direction == "min" else None)
 
 
 def _number(value: Any, what: str) -> float:
     try:
-        return float(value)
+        number = value.item() if hasattr(value, "item") else value
+        if isinstance(number, str | bytes | bool):
+            raise TypeError
+        return float(number)
     except (TypeError, ValueError, RuntimeError):
         raise NoScore(
             f"evaluate returned a {type(value).__name__} where {what} must be a number; return the score, such as the "

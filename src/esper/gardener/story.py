@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
-from esper.contracts import EsperError, Event
+from esper.contracts import EsperError, Event, cure_for
 from esper.gardener.processes import is_first
 from esper.growth import Body
 from esper.telemetry import (
@@ -32,8 +32,8 @@ ROUND, EPISODE = 0, 0
 logger = logging.getLogger("esper.gardener")
 
 
-class DirectoryTaken(EsperError):
-    """There is a file where the directory is to be."""
+class NoDirectory(EsperError):
+    """Events cannot be written where they are to be."""
 
 
 class Story:
@@ -42,9 +42,7 @@ class Story:
     def __init__(self, directory: str | Path | None) -> None:
         self.records: list[Record] = []
         self._log: EventLog | None = None
-        if directory is not None and is_first():
-            self._log = _opened(Path(directory))
-            self._void()
+        self._directory = Path(directory) if directory is not None and is_first() else None
 
     @property
     def events(self) -> list[Event]:
@@ -57,7 +55,10 @@ class Story:
     # What is told
 
     def introduce(self, body: Body, epochs: int, rent: float, left_out: Mapping[str, str]) -> None:
-        """A garden is laid out."""
+        """A garden is laid out; what the directory has of an earlier one is void."""
+        if self._directory is not None:
+            self._log = _opened(self._directory)
+            self._void()
         self._kind, self._rent, cost = type(body.host).__name__, rent, body.costs().host
         device = str(next(body.host.parameters()).device)
         self.write(
@@ -137,7 +138,12 @@ class Story:
 
 def _opened(directory: Path) -> EventLog:
     """The log in a directory that is made if it is not there."""
-    if directory.exists() and not directory.is_dir():
-        raise DirectoryTaken(f"{directory} is a file; give a directory")
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NoDirectory(f"{directory} is a file; give a directory") from error
+    except OSError as error:
+        raise NoDirectory(
+            f"{directory} cannot be made ({error.strerror}); {cure_for(error)}, or give another"
+        ) from error
     return EventLog(directory / LOG_FILE)

@@ -80,13 +80,17 @@ def count_flops(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
 @contextmanager
 def _every_operation() -> Iterator[None]:
-    """PyTorch's transformer layers have a fast path for evaluation, one operation that no counter sees into."""
-    fast = mha.get_fastpath_enabled()
+    """PyTorch's transformer layers have a fast path for evaluation, one operation that no counter sees into. So have
+    recurrent layers, in oneDNN.
+    """
+    fast, one_dnn = mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     mha.set_fastpath_enabled(False)
+    torch._C._set_mkldnn_enabled(False)
     try:
         yield
     finally:
         mha.set_fastpath_enabled(fast)
+        torch._C._set_mkldnn_enabled(one_dnn)
 
 
 @dataclass(frozen=True)

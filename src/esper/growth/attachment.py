@@ -27,7 +27,10 @@ class Attached(nn.Module):
     """What the submodule was."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._modules[CHILD](super().forward(*args, **kwargs))  # type: ignore[misc]  # the slot is there
+        features = super().forward(*args, **kwargs)
+        # Straight into the slot: what nn.Module does around a call would take as long as the slot itself.
+        slot: Any = self._modules[CHILD]
+        return slot.forward(features)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Attached":
         twin = self.__new__(type(self))
@@ -38,7 +41,7 @@ class Attached(nn.Module):
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise NotPicklable(
-            "a model with slots cannot be pickled whole; save its state_dict(), or what body.harvest() returns"
+            "a model with slots cannot be pickled whole; save its state_dict(), or what harvest() returns"
         )
 
 

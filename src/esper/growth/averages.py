@@ -23,7 +23,9 @@ class Average:
         self._averaged = averaged
         self._twins = {part.id: part for part in averaged.modules() if isinstance(part, Slot)}
         if any(slot.id not in self._twins for slot in slots):
-            raise NotAnAverage("the average has no copy of the slots; make it of the model after `graft`")
+            raise NotAnAverage(
+                "the average has no copy of the slots; make it of the model after `graft` or the gardener"
+            )
         if any(slot is self._twins[slot.id] for slot in slots):
             raise NotAnAverage("this is the model itself; give an average of it, such as AveragedModel(model)")
         for slot in slots:

@@ -186,11 +186,14 @@ class Body(nn.Module):
     def optimise_with(self, optimizer: Optimizer, **seed_options: Any) -> None:
         """Let seeds join the optimiser when they germinate and leave it when removed.
 
-        Every slot gets a group of its own now, like the one that has the submodule's weights but for `seed_options`
-        such as `lr`. Any scheduler works, if it is made after this.
+        Seeds get groups of their own now, like the one that has the weights of the submodule in front of them, or of
+        the smallest one around it that has any, but for `seed_options` such as `lr`. Any scheduler works, if it is made
+        after this.
         """
-        weights = {slot.id: self.host.get_submodule(slot.id).parameters() for slot in self.slots}
-        self._membership = Membership(optimizer, self.slots, weights, **seed_options)
+        around = {
+            slot.id: [self.host.get_submodule(name).parameters() for name in _outwards(slot.id)] for slot in self.slots
+        }
+        self._membership = Membership(optimizer, self.slots, around, **seed_options)
 
     def average_with(self, averaged: nn.Module) -> None:
         """Let seeds join an average of the model when they germinate and leave it when removed.
@@ -328,6 +331,16 @@ class Body(nn.Module):
             self._membership.sync()
         for average, slot in product(self._averages, self.slots):
             average.follow(slot)
+
+
+def _outwards(name: SlotId) -> list[str]:
+    """The names of a submodule and of all that it is in.
+
+    >>> _outwards("features.3")
+    ['features.3', 'features', '']
+    """
+    parts = name.split(".")
+    return [".".join(parts[:depth]) for depth in range(len(parts), -1, -1)]
 
 
 def _germinate(state: SlotState, action: Action) -> SlotState:

@@ -118,10 +118,11 @@ class Slot(nn.Module):
 
     def apply_to(self, h: Tensor) -> Tensor:
         """The features as the rest of the network sees them: `h` itself unless there is a seed."""
-        if self.seed is None or self.muted:
+        seed = self._modules["seed"]  # an attribute would take longer to find than all the rest takes
+        if seed is None or self.muted:
             return h
         # Compiled code reads the buffer, so that a ramp compiles nothing anew; otherwise a number is cheaper.
-        blended: Tensor = self.seed(h, self._alpha if torch.compiler.is_compiling() else self.alpha)
+        blended: Tensor = seed(h, self._alpha if torch.compiler.is_compiling() else self.alpha)
         return blended
 
     @contextmanager
@@ -173,9 +174,15 @@ class Slot(nn.Module):
         return seed.to(self._alpha).train(self.training)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        """Says what to do if the state has a seed and the slot has none."""
-        if self.seed is None and any(name.startswith(f"{prefix}seed.") for name in state_dict):
-            rest[-1].append(
+        """Says what to do if the state has a seed and the slot has none, or the other way about."""
+        (_, strict, *_, errors), grown = rest, any(name.startswith(f"{prefix}seed.") for name in state_dict)
+        if self.seed is not None and not grown and strict:
+            errors.append(
+                f"slot '{self.id}' has a seed, and the state is of a time when it had none; first load the state that "
+                "the body or gardener had then, or keep what harvest() returned then"
+            )
+        if self.seed is None and grown:
+            errors.append(
                 f"there is a seed for slot '{self.id}', which is empty; first load the state of the body or gardener, "
                 "which grows it, then this one"
             )
