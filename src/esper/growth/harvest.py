@@ -5,12 +5,13 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from esper.contracts import SlotId, Style, Topology
 from esper.growth.attachment import detach
 from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
+from esper.growth.interface import features_in, with_features
 from esper.growth.slot import Slot
 
 
@@ -35,9 +36,9 @@ class Grown(nn.Module):
         self.seed = seed
         self.fossil = fossil
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        features: Tensor = self.seed(self.host(*args, **kwargs), self.fossil.alpha)
-        return features
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output = self.host(*args, **kwargs)
+        return with_features(output, self.seed(features_in(output), self.fossil.alpha))
 
     def __getattr__(self, name: str) -> Any:
         try:

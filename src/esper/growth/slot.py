@@ -13,6 +13,7 @@ from esper.contracts import Gain, SlotId, SlotSnapshot, Topology
 from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
 from esper.growth.first_order import GainMeter
+from esper.growth.interface import Call
 from esper.growth.lifecycle import Plan, SlotState
 from esper.growth.reach import Reach
 
@@ -108,15 +109,15 @@ class Slot(nn.Module):
             reach_share=self.site.reach.share if self.site.reach else None,
         )
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Tensor, call: Call) -> Tensor:
         """What the host's submodule puts out; `h` itself while the caller sees to the slot."""
         if self.bypassed:
             return h
         if not torch.compiler.is_compiling() and self.meter.armed and self.training and torch.is_grad_enabled():
             h = self.meter.watch(h)
-        return self.apply_to(h)
+        return self.apply_to(h, call)
 
-    def apply_to(self, h: Tensor) -> Tensor:
+    def apply_to(self, h: Tensor, call: Call | None = None) -> Tensor:
         """The features as the rest of the network sees them: `h` itself unless there is a seed."""
         if self.seed is None or self.muted:
             return h
