@@ -56,6 +56,8 @@ class Kind(StrEnum):
     REWEIGHT = "reweight"
     MIX_SPACE = "mix_space"
     MIX_CHANNELS = "mix_channels"
+    DEEPEN = "deepen"
+    REPEAT = "repeat"
 
 
 class Birth(StrEnum):

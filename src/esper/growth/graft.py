@@ -1,8 +1,6 @@
 """Grafting: slots behind named submodules of any `nn.Module`. Everything is checked before anything is changed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -13,6 +11,7 @@ from esper.growth.attachment import Attached, attach, detach
 from esper.growth.blueprints import blueprints_for, find_blueprint
 from esper.growth.body import Body
 from esper.growth.features import NotFeatures, check_features
+from esper.growth.front import Front, fronts_of
 from esper.growth.gates import Thresholds
 from esper.growth.proof import EVALUATION, Calls, Example, arguments_of, calls, first_difference, outputs, run
 from esper.growth.reach import reaches
@@ -86,9 +85,13 @@ def graft(
         check_features(model, name, features[name], example)
     tokens = causal_tokens(model, names, example)
     topologies = {name: _topology(name, features[name], _wanted(topology, name), tokens) for name in names}
-    sites = [_site(name, features[name], topologies[name], blueprints, order.index(name)) for name in names]
-    seen = reaches(model, names, example)
-    sites = [replace(site, reach=seen.get(site.slot)) for site in sites]
+    fronts, seen = fronts_of(model, names, example), reaches(model, names, example)
+    sites = []
+    for name, kind in topologies.items():
+        shape, front = tuple(features[name].shape), fronts[name]
+        offered = _offered(name, kind, front, blueprints)
+        at = order.index(name)
+        sites.append(Site(name, kind, shape[kind.channel_axis], at, shape[1:], offered, front, seen.get(name)))
     slots = [Slot(site, features[site.slot]) for site in sites]
     cost = _host_cost(model, example)
     _prove_unchanged(model, slots, example)
@@ -193,14 +196,9 @@ def _topology(name: SlotId, output: Tensor, wanted: Topology | None, tokens: int
     return topology
 
 
-def _site(name: SlotId, output: Tensor, topology: Topology, names: Narrowing, position: int) -> Site:
-    shape = tuple(output.shape)
-    return Site(name, topology, shape[topology.channel_axis], position, shape[1:], _offered(name, topology, names))
-
-
-def _offered(name: SlotId, topology: Topology, names: Narrowing) -> tuple[str, ...]:
-    """What may germinate in a slot: of the names that were given, those for its features."""
-    known = tuple(blueprint.name for blueprint in blueprints_for(topology))
+def _offered(name: SlotId, topology: Topology, front: Front, names: Narrowing) -> tuple[str, ...]:
+    """What may germinate in a slot: of the names that were given, those that are right there."""
+    known = tuple(blueprint.name for blueprint in blueprints_for(topology) if blueprint.fits(front))
     asked = names.get(name) if isinstance(names, Mapping) else names
     if asked is None:
         return known
@@ -211,7 +209,16 @@ def _offered(name: SlotId, topology: Topology, names: Narrowing) -> tuple[str, .
     fitting = tuple(each for each in asked if each in known)
     if not fitting:
         raise NotFeatures(
-            f"`blueprints` has {list(asked)} for '{name}', which has {topology} features; give at least one of "
-            f"{', '.join(known)}"
+            f"`blueprints` has {list(asked)} for '{name}', which has {topology} features{_lacking(topology, front)}; "
+            f"give at least one of {', '.join(known)}"
         )
     return fitting
+
+
+def _lacking(topology: Topology, front: Front) -> str:
+    """Why some blueprints for these features are not right there."""
+    if not topology.layout.causal or (front.looks_back and front.block):
+        return ""
+    if not front.looks_back:
+        return " and is not given the cache of earlier tokens that the model can be called with"
+    return " and is no block that adds to what it is given"

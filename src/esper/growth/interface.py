@@ -42,6 +42,11 @@ class Call:
         )
         return Call(args, kwargs)
 
+    def like(self, features: Tensor) -> "Call":
+        """The same call where the features are, and in their precision."""
+        device, dtype = features.device, features.dtype
+        return self.each(lambda each: each.to(device, dtype if each.is_floating_point() else each.dtype))
+
     def first_rows(self, rows: int, of: int) -> "Call":
         """The same call for the first rows of a batch of so many, without gradients."""
         return self.each(lambda each: (each[:rows] if each.ndim and each.shape[0] == of else each).detach())
