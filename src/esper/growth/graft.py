@@ -13,6 +13,7 @@ from esper.growth.body import Body
 from esper.growth.features import NotFeatures, check_features
 from esper.growth.front import Front, fronts_of
 from esper.growth.gates import Thresholds
+from esper.growth.interface import Call
 from esper.growth.proof import EVALUATION, Calls, Example, arguments_of, calls, first_difference, outputs, run
 from esper.growth.reach import reaches
 from esper.growth.slot import Site, Slot
@@ -125,11 +126,14 @@ def _checked_names(model: nn.Module, at: Sequence[SlotId]) -> list[SlotId]:
 
 
 def _host_cost(model: nn.Module, example: Example) -> Cost:
-    """For one sample."""
-    flops = count_flops(run, model, example, EVALUATION)
-    args, kwargs = arguments_of(example)
-    batch = next((v.shape[0] for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim), 1)
-    return Cost(count_parameters(model.parameters()), flops // max(1, batch))
+    """For one sample, run alone if the host can be."""
+    parameters, whole = count_parameters(model.parameters()), Call(*arguments_of(example))
+    batch = max(1, next((v.shape[0] for v in (*whole.args, *whole.kwargs.values()) if isinstance(v, Tensor) and v.ndim), 1))
+    one = whole.first_rows(1, of=batch)
+    try:
+        return Cost(parameters, count_flops(run, model, one.kwargs or one.args, EVALUATION))
+    except Exception:  # anybody's code
+        return Cost(parameters, count_flops(run, model, example, EVALUATION) // batch)
 
 
 def _checked_calls(found: Calls, names: Sequence[SlotId]) -> tuple[SlotId, ...]:
