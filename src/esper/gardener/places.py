@@ -206,14 +206,14 @@ class Reader:
             why = self._misfit(name, block.output, axis)
             topology = topology_of(block.output.shape, self._tokens) if why is None else None
             if topology is not None:
-                fit.append(Place(name, topology, tuple(block.output.shape)))
+                fit.append((Place(name, topology, tuple(block.output.shape)), block.module))
             elif block.weighs or _is_features(block.output):
                 self._why[name] = why
-        rank = max((len(place.shape) for place in fit), default=0)
-        spread = [place for place in fit if len(place.shape) == rank and (rank < 4 or place.shape[2:] != (1, 1))]
+        rank = max((len(place.shape) for place, _ in fit), default=0)
+        spread = [each for each in fit if len(each[0].shape) == rank and (rank < 4 or each[0].shape[2:] != (1, 1))]
         fit = spread or fit
-        wanted = [place for place in fit if not isinstance(self._modules[place.slot], DROPOUTS)] or fit
-        return wanted[-1] if wanted else None
+        wanted = [(place, module) for place, module in fit if not _is_idle(module, place.topology)] or fit
+        return wanted[-1][0] if wanted else None
 
     def _outermost(self, block: Block) -> str:
         """The submodule of the shortest name that puts out the same tensor and may have a slot."""
@@ -270,6 +270,12 @@ def _differ(one: Any, other: Any) -> bool:
 
 
 DROPOUTS = nn.modules.dropout._DropoutNd
+
+
+def _is_idle(module: nn.Module, topology: Topology) -> bool:
+    """Whether the step of the work is done before it: it is a dropout, or a norm that begins the next step."""
+    is_norm = not any(map(_is_layer, module.modules())) and any(True for _ in module.parameters())
+    return isinstance(module, DROPOUTS) or (topology.layout.norm_first and is_norm)
 
 
 def _rows(example: Example) -> int:
