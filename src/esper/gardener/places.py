@@ -196,7 +196,8 @@ class Reader:
     def _place(self, segment: Sequence[Block]) -> Place | None:
         """The last good features of a segment: not yet flattened or pooled to a point, before a dropout."""
         weighing = segment[0]
-        if isinstance(weighing.module, nn.Embedding):
+        layers = [part for part in weighing.module.modules() if _is_layer(part)]
+        if all(isinstance(layer, nn.Embedding) for layer in layers):
             self._why[weighing.name] = "an embedding, which has nothing to grow on yet"
             return None
         axis = _axis_of(weighing)
