@@ -278,6 +278,10 @@ def test_a_copy_learns_even_behind_a_frozen_block(case: Case):
     assert all(each.grad is None for each in body.host_weights())
 
 
+def blended(seed: nn.Module, alpha: float, h: Tensor, call: Call) -> Tensor:
+    return seed(h, alpha, call) if alpha else h
+
+
 @every_host
 def test_the_gain_of_a_copy_is_how_fast_the_loss_falls_with_its_alpha(case: Case):
     body = body_of(case)
@@ -303,7 +307,7 @@ def test_the_gain_of_a_copy_is_how_fast_the_loss_falls_with_its_alpha(case: Case
         with torch.no_grad():
             heights = []
             for alpha in (0.0, h):
-                twin.slot(slot).__dict__["apply_to"] = lambda x, call=None, a=alpha: seed(x, a, call) if a else x
+                twin.slot(slot).__dict__["apply_to"] = functools.partial(blended, seed, alpha)
                 heights.append(float(loss(twin)))
         slope = (heights[1] - heights[0]) / h
         assert gain.push == gain.norm == pytest.approx(max(0.0, -slope), rel=0.1, abs=1e-4)

@@ -18,8 +18,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from esper.contracts import SlotId, Topology, nearest
 from esper.gardener.errors import NoPlace
 from esper.growth.attachment import attach, detach
-from esper.growth.interface import Call
 from esper.growth.features import RANKS
+from esper.growth.interface import Call
 from esper.growth.proof import EVALUATION, MODES, Example, Witness, calls, run, tensors_in
 from esper.growth.topologies import causal_tokens, topology_of
 
@@ -209,7 +209,7 @@ class Reader:
             if topology is not None:
                 fit.append((Place(name, topology, tuple(block.output.shape)), block.module))
             elif block.weighs or _is_features(block.output):
-                self._why[name] = why
+                self._why[name] = why or "puts out features of no known topology"
         rank = max((len(place.shape) for place, _ in fit), default=0)
         spread = [each for each in fit if len(each[0].shape) == rank and (rank < 4 or each[0].shape[2:] != (1, 1))]
         fit = spread or fit

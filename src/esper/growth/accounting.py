@@ -2,8 +2,8 @@
 
 Operations are counted by PyTorch's own counter (a multiply-add is two), extended by what it leaves out and
 small networks cannot neglect: one operation per output element of a pointwise function, one per input element
-of a reduction, and the handful per element that a normalisation takes. Attention counts as if every token looked at all,
-hidden ones too. Looking up an embedding computes nothing.
+of a reduction, and the handful per element that a normalisation takes. Attention counts as if every token looked at
+all, hidden ones too. Looking up an embedding computes nothing.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -31,7 +31,8 @@ NORM_OPERATIONS = 7  # per element: sum, square, sum, subtract, scale, weigh, sh
 _POINTWISE = (
     aten.add, aten.sub, aten.mul, aten.div, aten.neg, aten.pow, aten.exp, aten.sqrt, aten.rsqrt, aten.sigmoid,
     aten.tanh, aten.relu, aten.gelu, aten.silu, aten.hardtanh, aten.hardswish, aten.hardsigmoid, aten.leaky_relu,
-    aten.elu, aten.sin, aten.cos, aten.add_, aten.mul_, aten.relu_, aten.hardtanh_, aten.silu_, aten.hardswish_, aten.leaky_relu_,
+    aten.elu, aten.sin, aten.cos,
+    aten.add_, aten.mul_, aten.relu_, aten.hardtanh_, aten.silu_, aten.hardswish_, aten.leaky_relu_,
 )  # fmt: skip
 _REDUCTIONS = (
     aten.sum, aten.mean, aten.max_pool2d_with_indices, aten.avg_pool2d, aten._adaptive_avg_pool2d, aten._softmax,
@@ -82,8 +83,8 @@ def count_flops(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
 @contextmanager
 def _every_operation() -> Iterator[None]:
-    """PyTorch's transformer layers have a fast path for evaluation, and attention has kernels that differ from device to
-    device: single operations that no counter sees into.
+    """PyTorch's transformer layers have a fast path for evaluation, and attention has kernels of each device's own:
+    single operations that no counter sees into.
     """
     fast = mha.get_fastpath_enabled()
     mha.set_fastpath_enabled(False)

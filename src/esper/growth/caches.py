@@ -73,8 +73,8 @@ class CacheUse:
         kept, needed = (int(cache.layers[each].get_seq_length()) for each in (self.own_layer, self.host_layer))
         if kept != needed:
             raise UnusableCache(
-                f"the cache has {needed} tokens, of which the seed has seen {kept}; begin a new cache after a seed came "
-                "or went"
+                f"the cache has {needed} tokens, of which the seed has seen {kept}; begin a new cache after a seed "
+                "came or went"
             )
 
 
@@ -89,10 +89,13 @@ def _empty_like(layer: Any) -> Any:
     return empty
 
 
+NO_CACHE = CacheUse()
+
+
 class LooksBack(nn.Module):
     """A part of a seed that looks at earlier tokens. It is told of the submodule's call, and how to use its cache."""
 
-    use = CacheUse()
+    use = NO_CACHE
 
     def with_cache(self, use: CacheUse) -> Self:
         """The same module, behind another submodule."""
@@ -113,6 +116,7 @@ def layers_in(part: nn.Module) -> set[int]:
 
 
 def layer_of(part: nn.Module) -> int | None:
+    """The layer of a cache that is the submodule's own."""
     layer = getattr(part, LAYER, None)
     return layer if isinstance(layer, int) else None
 
