@@ -127,5 +127,7 @@ def _outcomes(outputs: Sequence[Tensor], example: Example) -> int | None:
     given = [tensor.shape for tensor in tensors_in(example) if tensor.ndim]
     rows = next((shape[:1] for shape in given), None)
     tokens = next((shape for shape in given if len(shape) == 2), None)
-    scores = [each for each in outputs if each.is_floating_point() and each.ndim > 1 and each.shape[:-1] in (rows, tokens)]
+    scores = [
+        each for each in outputs if each.is_floating_point() and each.ndim > 1 and each.shape[:-1] in (rows, tokens)
+    ]
     return scores[0].shape[-1] if len(scores) == 1 and scores[0].shape[-1] > 1 else None
