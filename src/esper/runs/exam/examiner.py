@@ -119,7 +119,8 @@ class Examiner(Player):
             seconds=played.finished.seconds,
             kept=", ".join(f"{fossil.slot} {fossil.blueprint}" for fossil in fossils),
         )
-        return Examined(job, played.finished, (), None, row, fossils)
+        trajectory = None if isinstance(job, StaticJob) else played.trajectory
+        return Examined(job, played.finished, (), None, row, fossils, trajectory=trajectory)
 
 
 def epoch_flops(episode: Episode) -> float:
