@@ -156,7 +156,7 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
         place = self.codec.slots.index(action.slot)
         verdict = judge(action, self.snapshot.slots[place], self.task.thresholds)
         if verdict:
-            state = _NEXT[action.op](self._states[place], action)
+            state = _NEXT[action.op](self._states[place], action, self.snapshot.slots[place].topology)
             if action.op is Op.GERMINATE:
                 state = replace(state, quality_at_birth=self._host.evaluation_quality)
                 self._born[place] = self._epoch
@@ -235,7 +235,8 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
             alpha=state.schedule.alpha,
             alpha_target=state.alpha_target,
             alpha_mode=state.schedule.mode,
-            parameters=find_blueprint(plan.blueprint, empty.topology).parameters(empty.channels) + gate,
+            parameters=find_blueprint(plan.blueprint, empty.topology).parameters(empty.channels, empty.front_parameters)
+            + gate,
             gradient_norm=state.gradient_norm,
             contribution=state.contribution,
             improvement=None if born is None or quality is None else quality - born,

@@ -18,9 +18,11 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from esper.contracts import SlotId, Topology, nearest
 from esper.gardener.errors import NoPlace
-from esper.growth import blueprints_for
 from esper.growth.attachment import attach, detach
+from esper.growth.features import RANKS
+from esper.growth.interface import Call
 from esper.growth.proof import EVALUATION, MODES, Example, Witness, calls, run, tensors_in
+from esper.growth.topologies import causal_tokens, topology_of
 
 MOST_PLACES = 4
 """So many are taken at most; each one more makes every decision harder."""
@@ -80,17 +82,11 @@ def _named(model: nn.Module, names: Sequence[SlotId], example: Example) -> Itera
     modules = dict(model.named_modules())
     known = [name for name in dict.fromkeys(names) if name and name in modules]
     seen = calls(model, known, example)[EVALUATION]
+    tokens = causal_tokens(model, known, example)
     for name in names:
         outputs = seen.get(name, [None])
         shape = tuple(outputs[0].shape) if isinstance(outputs[0], Tensor) else ()
-        yield Place(name, _topology(len(shape)), shape)
-
-
-def _topology(rank: int) -> Topology:
-    """Of features of so many axes. Tokens are dense features unless somebody registered blueprints for them."""
-    if rank == 4:
-        return Topology.CNN
-    return Topology.TRANSFORMER if rank == 3 and blueprints_for(Topology.TRANSFORMER) else Topology.DENSE
+        yield Place(name, topology_of(shape, tokens) or Topology.DENSE, shape)
 
 
 @dataclass(frozen=True)
@@ -117,6 +113,7 @@ class Reader:
         }
         self._calls = calls(model, list(self._modules), example)
         self._order = list(self._calls[EVALUATION])
+        self._tokens = causal_tokens(model, list(self._modules), example)
         self._layers = sum(map(_is_layer, model.modules()))
         self._why: dict[str, str] = {}
         self._embeddings: list[str] = []
@@ -220,17 +217,20 @@ class Reader:
         for block in segment:
             name = self._outermost(block)
             why = self._misfit(name, block.output, (block.layers, weighing.layers))
-            if why is None:
-                fit.append(Place(name, _topology(block.output.ndim), tuple(block.output.shape)))
+            topology = topology_of(block.output.shape, self._tokens) if why is None else None
+            if topology is not None:
+                place = Place(name, topology, tuple(block.output.shape))
+                fit.append((place, self._model.get_submodule(block.name)))
             elif block.weighs or _is_features(block.output):
-                self._why[name] = why
-        rank = max((len(place.shape) for place in fit), default=0)
-        spread = [place for place in fit if len(place.shape) == rank and (rank < 4 or place.shape[2:] != (1, 1))]
+                self._why[name] = why or "puts out features of no known topology"
+        rank = max((len(place.shape) for place, _ in fit), default=0)
+        spread = [each for each in fit if len(each[0].shape) == rank and (rank < 4 or each[0].shape[2:] != (1, 1))]
         fit = spread or fit
-        wanted = [place for place in fit if not isinstance(self._modules[place.slot], DROPOUTS)] or fit
-        if wanted and isinstance(weighing.layers, nn.Embedding):
-            self._embeddings.append(wanted[-1].slot)
-        return wanted[-1] if wanted else None
+        wanted = [(place, module) for place, module in fit if not _is_idle(module, place.topology)] or fit
+        layers = [part for part in weighing.layers.modules() if _is_layer(part)]
+        if wanted and all(isinstance(layer, nn.Embedding) for layer in layers):
+            self._embeddings.append(wanted[-1][0].slot)
+        return wanted[-1][0] if wanted else None
 
     def _outermost(self, block: Block) -> str:
         """The submodule of the shortest name that puts out the same tensor and may have a slot."""
@@ -277,8 +277,8 @@ class Reader:
 class Nudge(nn.Module):
     """In a slot's place, gives other features."""
 
-    def forward(self, output: Tensor) -> Tensor:
-        return 1.5 * output + 1.0
+    def forward(self, features: Tensor, call: Call) -> Tensor:
+        return 1.5 * features + 1.0
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -287,6 +287,12 @@ def _differ(one: Any, other: Any) -> bool:
 
 
 DROPOUTS = nn.modules.dropout._DropoutNd
+
+
+def _is_idle(module: nn.Module, topology: Topology) -> bool:
+    """Whether the step of the work is done before it: it is a dropout, or a norm that begins the next step."""
+    is_norm = not any(map(_is_layer, module.modules())) and any(True for _ in module.parameters())
+    return isinstance(module, DROPOUTS) or (topology.layout.norm_first and is_norm)
 
 
 def _rows(example: Example) -> int:
@@ -301,7 +307,7 @@ def _is_layer(module: nn.Module) -> bool:
 def _is_features(output: Any) -> bool:
     if not isinstance(output, Tensor) or output.is_nested:
         return False
-    return output.is_floating_point() and output.ndim in (2, 3, 4) and 0 not in output.shape
+    return output.is_floating_point() and output.ndim in RANKS and 0 not in output.shape
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

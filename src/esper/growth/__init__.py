@@ -13,9 +13,12 @@ from esper.growth.blueprints import (
     last_zero,
 )
 from esper.growth.body import Body, NotMeasurable, UnknownSlot
+from esper.growth.caches import LooksBack, UnusableCache
+from esper.growth.causal import UnknownMask
 from esper.growth.coalitions import Coalition, UnknownCoalition, evaluating
 from esper.growth.directory import TargetExists
 from esper.growth.gates import InvalidThresholds, Thresholds, judge, ready
+from esper.growth.gpt import ContextTooLong, GPTHost, GPTShape, InvalidShape
 from esper.growth.graft import AlreadyGrafted, NotFeatures, SharedModule, UnknownModule, graft
 from esper.growth.harvest import Fossil, Grown, plant
 from esper.growth.hosts import ACTIVATIONS, POOLINGS, ConvHost, ConvShape, DenseHost, DenseShape
