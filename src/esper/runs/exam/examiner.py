@@ -100,7 +100,7 @@ class Examiner(Player):
         assert env.episode is not None
         body, test = env.episode.body, env.splits.test
         kept, fossils = body.harvest(), body.delivered()
-        tested = SplitJudge(test, env.task.classes, env.task.metric).worth(kept)
+        tested = SplitJudge(test, env.task.classes, env.task.judged_by).worth(kept)
         row = ExamRow(
             task=job.task,
             policy=job.policy,
@@ -124,4 +124,4 @@ class Examiner(Player):
 
 def epoch_flops(episode: Episode) -> float:
     """Operations of training one epoch, by the network at its end."""
-    return float(PASSES * episode.body.costs().live.flops * len(episode.train.x))
+    return float(PASSES * episode.body.costs().live.flops * episode.task.samples_of(episode.train))
