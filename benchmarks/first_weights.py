@@ -94,7 +94,7 @@ def ranker_plays(ranker: Ranker, tasks: Sequence[TableTask], lockstep: Lockstep,
             before = states[row].planted
             decision, states[row] = ranker.act(seen[row], states[row], nothing)
             if before is None and states[row].planted is not None:
-                found = torch.from_numpy(ranker.worths(seen[row])).float()
+                found = torch.from_numpy(ranker.worths(seen[row], envs[row].codec)).float()
                 decided[row], worths[row][tuple(map(slice, found.shape))] = step, found
             choices[row] = torch.tensor(decision.choices)
             seen[row], _, _, ends[row], _ = envs[row].step(Choices(decision.choices, envs[row].codec))

@@ -93,7 +93,7 @@ def test_what_was_expected_of_seeds_is_kept_from_the_step_of_the_decision(monkey
     env = world.TableEnv(TASKS, ground.RENTS)
     env.reset(seed=4)
     observation, *_ = env.step(env.codec.encode(WAIT))
-    worths = torch.from_numpy(RANKER.worths(observation)).float()
+    worths = torch.from_numpy(RANKER.worths(observation, env.codec)).float()
     torch.testing.assert_close(shown.worths[0][tuple(map(slice, worths.shape))], worths)
     assert shown.worths[0].isfinite().sum() == worths.isfinite().sum(), "padding is worth nothing"
 

@@ -74,6 +74,20 @@ def test_it_plants_nothing_if_nothing_pays():
     assert germinated(play(dear, Ranker(predicting("host.horizon", 1e-3), FIELDS), seed=0)) == []
 
 
+@pytest.mark.parametrize(
+    ("pays", "slope", "slot"),
+    [(0.1, 0.1, "block0"), (0.1, 2.0, "block2"), (-0.001, 0.1, "block2")],
+    ids=["hardly better elsewhere", "clearly better elsewhere", "the usual seed does not pay"],
+)
+def test_another_seed_than_the_usual_one_needs_a_lead(pays, slope, slot):
+    """Predictions rise with the slot's position, and by nothing else; the usual seed is the constant's."""
+    networks = predicting("slots.position", slope)
+    networks.biases[-1].data.fill_(10 * pays)
+    ((_, action),) = germinated(play(GrowEnv(replace(POINTWISE, rent=0.0)), Ranker(networks, FIELDS), seed=0))
+    assert action.slot == slot
+    assert (action.blueprint == "conv_heavy") or slot != "block0"
+
+
 @pytest.mark.parametrize(("rent", "blueprint"), [(0.01, "conv_heavy"), (0.08, "depthwise"), (0.3, "depthwise")])
 def test_the_constant_by_rent_plants_what_pays_at_the_rent(rent, blueprint):
     ((epoch, action),) = germinated(play(GrowEnv(replace(POINTWISE, rent=rent)), ConstantByRent(FIELDS), seed=0))

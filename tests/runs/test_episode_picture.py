@@ -4,7 +4,7 @@ from rich.console import Console
 
 from esper.contracts import Stage, StageChanged
 from esper.runs import Game, narrate_episode
-from esper.telemetry import Span, spans
+from esper.telemetry import StageSpan, spans
 from tests.runs.worlds import tiny_task
 
 
@@ -19,9 +19,9 @@ def test_spans_last_from_one_change_to_the_next_and_the_last_to_the_horizon():
         changed(3, Stage.DORMANT, Stage.GERMINATED, "b"),
     ]
     assert spans(events, 9) == [
-        Span("a", Stage.GERMINATED, 1, 2),
-        Span("a", Stage.TRAINING, 2, 9),
-        Span("b", Stage.GERMINATED, 3, 9),
+        StageSpan("a", Stage.GERMINATED, 1, 2),
+        StageSpan("a", Stage.TRAINING, 2, 9),
+        StageSpan("b", Stage.GERMINATED, 3, 9),
     ]
 
 
@@ -31,7 +31,7 @@ def test_a_slot_that_is_dormant_again_has_no_span_and_one_of_no_length_is_left_o
         changed(1, Stage.GERMINATED, Stage.PRUNED),
         changed(2, Stage.PRUNED, Stage.DORMANT),
     ]
-    assert spans(events, 9) == [Span("a", Stage.PRUNED, 1, 2)]
+    assert spans(events, 9) == [StageSpan("a", Stage.PRUNED, 1, 2)]
 
 
 def test_an_episode_is_told_beside_its_twin_and_drawn(tmp_path):

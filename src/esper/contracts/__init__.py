@@ -33,6 +33,6 @@ from esper.contracts.events import (
 )
 from esper.contracts.fields import ObservationFields
 from esper.contracts.metric import ACCURACY, CHARACTER, METRICS, JudgedBy, Metric, Token, loss_metric
-from esper.contracts.slots import Kind, SlotId, Topology
+from esper.contracts.slots import LAYOUTS, Birth, Kind, Layout, SlotId, Topology
 from esper.contracts.snapshots import AlphaMode, Gain, HostSnapshot, InvalidSnapshot, SlotSnapshot, Snapshot
 from esper.contracts.stages import ADVANCES_TO, RULES, Check, Gate, Rule, Stage, Verdict

@@ -1,5 +1,6 @@
 """What a slot and what grows in it are called."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -14,13 +15,38 @@ the forward pass; `Body.execution_order` has the latter.
 class Topology(StrEnum):
     """The kind of feature tensor at a slot, which decides the blueprints that fit."""
 
-    CNN = "cnn"  # (batch, channels, height, width)
-    DENSE = "dense"  # (batch, ..., channels)
-    TRANSFORMER = "transformer"  # (batch, tokens, channels)
+    CNN = "cnn"
+    DENSE = "dense"
+    TRANSFORMER = "transformer"
+
+    @property
+    def layout(self) -> "Layout":
+        return LAYOUTS[self]
 
     @property
     def channel_axis(self) -> int:
-        return 1 if self is Topology.CNN else -1
+        return self.layout.channel_axis
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How features lie: their axes, how many of these there can be, and which has the channels.
+
+    In `causal` features, and in the whole host, no position depends on what comes after it.
+    """
+
+    axes: str
+    ranks: frozenset[int]
+    channel_axis: int
+    causal: bool = False
+
+
+LAYOUTS: dict[Topology, Layout] = {
+    Topology.CNN: Layout("(batch, channels, height, width)", frozenset({4}), channel_axis=1),
+    Topology.TRANSFORMER: Layout("(batch, tokens, channels)", frozenset({3}), channel_axis=-1, causal=True),
+    Topology.DENSE: Layout("(batch, ..., channels)", frozenset({2, 3}), channel_axis=-1),
+}
+"""What is known of each topology. Of several that fit features, the first is meant."""
 
 
 class Kind(StrEnum):
@@ -30,3 +56,14 @@ class Kind(StrEnum):
     REWEIGHT = "reweight"
     MIX_SPACE = "mix_space"
     MIX_CHANNELS = "mix_channels"
+    DEEPEN = "deepen"
+    REPEAT = "repeat"
+
+
+class Birth(StrEnum):
+    """What a newborn makes of the features, which decides how it joins the network."""
+
+    ZERO = "zero"
+    """Nothing yet: its delta is zero."""
+    COPY = "copy"
+    """What the trained block in front of it makes of them, once more."""

@@ -48,7 +48,8 @@ class SlotSnapshot:
     on its way to only when it blends.
     `gains` has one gain per blueprint, as they were last measured; none if they were not, or if there is a seed.
     `resolution` counts the positions of the features (1 of a plain vector), `reach` the positions of the input that the
-    middle one of them depends on, and `reach_share` is the share that these are of an input image.
+    middle one of them depends on, and `reach_share` is the share that these are of an input image. `front_parameters`
+    are those of the submodule in front of the slot, which a copy of it has.
     `ready` says of a held seed that its gate would let it through into FOSSILIZED now.
     """
 
@@ -75,6 +76,7 @@ class SlotSnapshot:
     reach: int | None = None
     reach_share: float | None = None
     ready: bool = False
+    front_parameters: int = 0
 
     def __post_init__(self) -> None:
         if self.alpha == 0.0 and self.contribution is not None:

@@ -17,9 +17,11 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from esper.contracts import SlotId, Topology, nearest
 from esper.gardener.errors import NoPlace
-from esper.growth import blueprints_for
 from esper.growth.attachment import attach, detach
+from esper.growth.interface import Call
+from esper.growth.features import RANKS
 from esper.growth.proof import EVALUATION, MODES, Example, Witness, calls, run, tensors_in
+from esper.growth.topologies import causal_tokens, topology_of
 
 MOST_PLACES = 4
 """So many are taken at most; each one more makes every decision harder."""
@@ -76,17 +78,11 @@ def _named(model: nn.Module, names: Sequence[SlotId], example: Example) -> Itera
     modules = dict(model.named_modules())
     known = [name for name in names if name in modules]
     seen = calls(model, known, example)[EVALUATION]
+    tokens = causal_tokens(model, known, example)
     for name in names:
         outputs = seen.get(name, [None])
         shape = tuple(outputs[0].shape) if isinstance(outputs[0], Tensor) else ()
-        yield Place(name, _topology(len(shape)), shape)
-
-
-def _topology(rank: int) -> Topology:
-    """Of features of so many axes. Tokens are dense features unless somebody registered blueprints for them."""
-    if rank == 4:
-        return Topology.CNN
-    return Topology.TRANSFORMER if rank == 3 and blueprints_for(Topology.TRANSFORMER) else Topology.DENSE
+        yield Place(name, topology_of(shape, tokens) or Topology.DENSE, shape)
 
 
 @dataclass(frozen=True)
@@ -113,6 +109,7 @@ class Reader:
         }
         self._calls = calls(model, list(self._modules), example)
         self._order = list(self._calls[EVALUATION])
+        self._tokens = causal_tokens(model, list(self._modules), example)
         self._layers = sum(map(_is_layer, model.modules()))
         self._why: dict[str, str] = {}
 
@@ -207,8 +204,9 @@ class Reader:
         for block in segment:
             name = self._outermost(block)
             why = self._misfit(name, block.output, axis)
-            if why is None:
-                fit.append(Place(name, _topology(block.output.ndim), tuple(block.output.shape)))
+            topology = topology_of(block.output.shape, self._tokens) if why is None else None
+            if topology is not None:
+                fit.append(Place(name, topology, tuple(block.output.shape)))
             elif block.weighs or _is_features(block.output):
                 self._why[name] = why
         rank = max((len(place.shape) for place in fit), default=0)
@@ -262,8 +260,8 @@ class Reader:
 class Nudge(nn.Module):
     """In a slot's place, gives other features."""
 
-    def forward(self, output: Tensor) -> Tensor:
-        return 1.5 * output + 1.0
+    def forward(self, features: Tensor, call: Call) -> Tensor:
+        return 1.5 * features + 1.0
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -286,7 +284,7 @@ def _is_layer(module: nn.Module) -> bool:
 def _is_features(output: Any) -> bool:
     if not isinstance(output, Tensor) or output.is_nested:
         return False
-    return output.is_floating_point() and output.ndim in (2, 3, 4) and 0 not in output.shape
+    return output.is_floating_point() and output.ndim in RANKS and 0 not in output.shape
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

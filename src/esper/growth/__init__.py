@@ -16,6 +16,7 @@ from esper.growth.body import Body, NotMeasurable, UnknownSlot
 from esper.growth.coalitions import Coalition, UnknownCoalition, evaluating
 from esper.growth.directory import TargetExists
 from esper.growth.gates import InvalidThresholds, Thresholds, judge, ready
+from esper.growth.gpt import ContextTooLong, GPTHost, GPTShape, InvalidShape
 from esper.growth.graft import AlreadyGrafted, NotFeatures, SharedModule, UnknownModule, graft
 from esper.growth.harvest import Fossil, Grown, plant
 from esper.growth.hosts import ACTIVATIONS, POOLINGS, ConvHost, ConvShape, DenseHost, DenseShape

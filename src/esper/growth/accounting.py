@@ -131,14 +131,16 @@ def seed_cost(slot: Slot) -> Cost:
     if seed is None:
         return Cost(0, 0)
     features = torch.zeros(1, *slot.site.shape, device=slot._alpha.device, dtype=slot._alpha.dtype)
+    call = slot.site.front.call.like(features)
     with evaluating(seed):
-        return Cost(count_parameters(seed.parameters()), count_flops(seed, features, slot.alpha))
+        return Cost(count_parameters(seed.parameters()), count_flops(seed, features, slot.alpha, call))
 
 
 def newborn_cost(blueprint: Blueprint, site: Site, operator: Operator) -> Cost:
     """What a seed of that blueprint would cost in that place, blended in by `operator`; nothing is allocated."""
     with torch.device("meta"):
-        seed = assemble(blueprint.build(site.channels), operator, site.channels, site.topology)
+        front = site.front.hollow()
+        seed = assemble(blueprint.newborn(site.channels, front), operator, site.channels, site.topology)
         features = torch.zeros(1, *site.shape)
     with evaluating(seed):
-        return Cost(count_parameters(seed.parameters()), count_flops(seed, features, 1.0))
+        return Cost(count_parameters(seed.parameters()), count_flops(seed, features, 1.0, front.call))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn
 from torch import nn
 
 from esper.contracts import EsperError
+from esper.growth.interface import Call, features_in, with_features
 
 CHILD = "esper_slot"
 """The name of the slot within its submodule."""
@@ -27,7 +28,9 @@ class Attached(nn.Module):
     """What the submodule was."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._modules[CHILD](super().forward(*args, **kwargs))  # type: ignore[misc]  # the slot is there
+        output = super().forward(*args, **kwargs)
+        slot: Any = self._modules[CHILD]
+        return with_features(output, slot(features_in(output), Call(args, kwargs)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Attached":
         twin = self.__new__(type(self))
@@ -53,7 +56,7 @@ class AttachedSequence(Attached):
 
 
 def attach(module: nn.Module, slot: nn.Module) -> None:
-    """Let the output of `module` pass through `slot`."""
+    """Let the features in the output of `module` pass through `slot`, which is told of the call, too."""
     kind = type(module)
     mixed = AttachedSequence if isinstance(module, nn.Sequential) else Attached
     module.__class__ = type(kind.__name__, (mixed, kind), {"host_class": kind, "__module__": kind.__module__})

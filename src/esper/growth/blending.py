@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from esper.contracts import Operator, Topology
+from esper.growth.caches import LooksBack
+from esper.growth.interface import Call
 
 
 class FeatureGate(nn.Module):
@@ -32,9 +34,10 @@ class Seed(nn.Module):
         self.operator = operator
         self.gate = gate
 
-    def forward(self, h: Tensor, alpha: float | Tensor) -> Tensor:
-        """The blended features, in the precision of `h`; alpha is above 0."""
-        d: Tensor = self.delta(h).to(h.dtype)  # autocast runs some operations, such as norms, in full precision
+    def forward(self, h: Tensor, alpha: float | Tensor, call: Call | None = None) -> Tensor:
+        """The blended features, in the precision of `h`; alpha is above 0. `call` is that of the submodule in front."""
+        delta = self.delta(h, call or Call()) if isinstance(self.delta, LooksBack) else self.delta(h)
+        d: Tensor = delta.to(h.dtype)  # autocast runs some operations, such as norms, in full precision
         if self.operator is Operator.MULTIPLY:
             return h * (1.0 + alpha * torch.tanh(d))
         if self.gate is not None:

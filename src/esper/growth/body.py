@@ -32,6 +32,7 @@ from esper.growth import coalitions, gates, harvest
 from esper.growth.accounting import Cost, Costs, costs_of, count_layers
 from esper.growth.attachment import detach
 from esper.growth.averages import Average
+from esper.growth.blueprints import find_blueprint
 from esper.growth.checkpoint import check_fits, states_of
 from esper.growth.coalitions import Coalition
 from esper.growth.first_order import MEASURED_AFTER, SETTLING_EPOCHS
@@ -147,7 +148,7 @@ class Body(nn.Module):
             self.sink.write(OperationRefused(self.epoch, action.op.name, action.slot, verdict.reasons))
         elif action.op is not Op.WAIT:
             slot = self.slot(str(action.slot))
-            state = _NEXT[action.op](slot.state, action)
+            state = _NEXT[action.op](slot, action)
             if action.op is Op.GERMINATE:
                 state = replace(state, quality_at_birth=self.quality)
             self._become(slot, state, verdict.reasons)
@@ -330,23 +331,25 @@ class Body(nn.Module):
             average.follow(slot)
 
 
-def _germinate(state: SlotState, action: Action) -> SlotState:
-    return state.germinated(Plan(str(action.blueprint), action.style, action.tempo, action.alpha_target))
+def _germinate(slot: Slot, action: Action) -> SlotState:
+    blueprint = find_blueprint(str(action.blueprint), slot.site.topology)
+    plan = Plan(blueprint.name, action.style, action.tempo, action.alpha_target)
+    return slot.state.germinated(plan, blueprint.birth)
 
 
-def _set_alpha_target(state: SlotState, action: Action) -> SlotState:
-    return state.retargeted(action.alpha_target, int(action.alpha_speed), action.alpha_curve, action.style)
+def _set_alpha_target(slot: Slot, action: Action) -> SlotState:
+    return slot.state.retargeted(action.alpha_target, int(action.alpha_speed), action.alpha_curve, action.style)
 
 
-def _prune(state: SlotState, action: Action) -> SlotState:
-    return state.pruned(int(action.alpha_speed), action.alpha_curve)
+def _prune(slot: Slot, action: Action) -> SlotState:
+    return slot.state.pruned(int(action.alpha_speed), action.alpha_curve)
 
 
-_NEXT: dict[Op, Callable[[SlotState, Action], SlotState]] = {
+_NEXT: dict[Op, Callable[[Slot, Action], SlotState]] = {
     Op.GERMINATE: _germinate,
-    Op.ADVANCE: lambda state, action: state.advanced(),
+    Op.ADVANCE: lambda slot, action: slot.state.advanced(),
     Op.SET_ALPHA_TARGET: _set_alpha_target,
     Op.PRUNE: _prune,
-    Op.FOSSILIZE: lambda state, action: state.fossilized(),
+    Op.FOSSILIZE: lambda slot, action: slot.state.fossilized(),
 }
-"""What each op makes of a slot's state."""
+"""The state that each op brings a slot to."""

@@ -1,24 +1,27 @@
-"""What a submodule puts out, and whether that is one feature tensor, which a slot can be behind."""
+"""Whether a submodule puts out features, which a slot can be behind."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
-from esper.contracts import EsperError, SlotId, Topology
+from esper.contracts import LAYOUTS, EsperError, SlotId
 from esper.growth.proof import EVALUATION, Example, calls
 
-BY_RANK = {2: Topology.DENSE, 3: Topology.TRANSFORMER, 4: Topology.CNN}
+RANKS = frozenset().union(*(layout.ranks for layout in LAYOUTS.values()))
 
 SUGGESTED = 3
 """Names in a message."""
 
 
 class NotFeatures(EsperError):
-    """The submodule does not put out one feature tensor."""
+    """The submodule does not put out features."""
 
 
 def check_features(model: nn.Module, name: SlotId, output: Any, example: Example) -> None:
-    """`NotFeatures` unless `output` of the submodule `name` is one; the message names submodules that do better."""
+    """`NotFeatures` unless `output` of the submodule `name` is a tensor of features, or was one's first part.
+
+    The message names submodules that do better.
+    """
     if _is_features(output):
         return
     if not isinstance(output, Tensor):
@@ -42,7 +45,7 @@ def _is_features(output: Any) -> bool:
         isinstance(output, Tensor)
         and not output.is_nested
         and output.is_floating_point()
-        and output.ndim in BY_RANK
+        and output.ndim in RANKS
         and 0 not in output.shape
     )
 

@@ -1,8 +1,7 @@
 """What a newborn would gain: the gradient that a seed of each blueprint would get in a slot that has none.
 
-A newborn's delta is zero, so the rest of the network is as it is without it. All that is needed are the features at the
-slot and the gradient of the loss there, which an ordinary training pass computes anyway, and a pass through the newborn
-alone.
+Before it is blended in, the rest of the network is as it is without it. All that is needed are the features at the slot
+and the gradient of the loss there, which an ordinary training pass computes anyway, and a pass through the newborn alone.
 """
 
 import math
@@ -15,9 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from esper.contracts import Gain, Operator
+from esper.contracts import Birth, Gain, Operator
 from esper.growth.blending import assemble
 from esper.growth.blueprints import Blueprint
+from esper.growth.caches import CacheUse
+from esper.growth.front import Front
+from esper.growth.interface import Call
 
 Numbers = NDArray[np.float32]
 
@@ -42,21 +44,22 @@ class GainMeter:
     the one before it, as the last of an epoch may be, is left out. Compiled forward passes are not seen.
     """
 
-    def __init__(self, blueprints: Sequence[Blueprint], channels: int) -> None:
+    def __init__(self, blueprints: Sequence[Blueprint], channels: int, front: Front) -> None:
         self.armed = False
-        self._blueprints, self._channels = blueprints, channels
-        self._seen: tuple[Tensor, Tensor] | None = None
+        self._blueprints, self._channels, self._front = blueprints, channels, front
+        self._seen: tuple[Tensor, Tensor, Call] | None = None
 
-    def watch(self, h: Tensor) -> Tensor:
+    def watch(self, h: Tensor, call: Call) -> Tensor:
         """The same features, in a tensor of their own whose gradient is noted when it comes."""
         # Others may use `h` too; and behind a frozen host nothing else would need a gradient.
         watched = (h if h.requires_grad else h.detach().requires_grad_()).clone()
         rows = min(ROWS, len(h))
         features, share = h.detach()[:rows].clone(), rows / len(h)
+        kept = self._front.use.without(call).first_rows(rows, of=len(h))
 
         def note(gradient: Tensor) -> None:
             if self.armed and (self._seen is None or rows >= len(self._seen[0])):
-                self._seen = features, gradient.detach()[:rows] / share
+                self._seen = features, gradient.detach()[:rows] / share, kept
 
         watched.register_hook(note)
         return watched
@@ -70,37 +73,61 @@ class GainMeter:
         if seen is None:
             return ()
         # Behind channels-last features that need no gradient, PyTorch's group norm crashes going back.
-        h, g = (part.to(like).contiguous() for part in seen)
+        h, g = (part.to(like).contiguous() for part in seen[:2])
         with torch.random.fork_rng([h.device] if h.is_cuda else []):
             torch.default_generator.manual_seed(SEED)
             try:
-                gradients = self._gradients(h, _halves(g))
+                gradients = self._gradients(h, _halves(g), seen[2].like(h))
             except RuntimeError:  # a blueprint that does not fit these features says so when it is planted
                 return ()
         gains = gains_of([each.name for each in self._blueprints], gradients)
         return tuple(gain for gain in gains if math.isfinite(gain.push))
 
-    def _gradients(self, h: Tensor, halves: Sequence[Tensor]) -> list[Numbers]:
-        kinds = [(each, self._channels, Operator.ADD, h.device, h.dtype) for each in self._blueprints]
-        if self._channels <= KEPT_CHANNELS:
-            return first_gradients([kept_newborn(*kind) for kind in kinds], h, halves)
-        return [first_gradients([Newborn(*kind)], h, halves)[0] for kind in kinds]
+    def _gradients(self, h: Tensor, halves: Sequence[Tensor], call: Call) -> list[Numbers]:
+        asked = [each for each in self._blueprints if each.birth is Birth.ZERO]
+        kinds = [(each, self._channels, Operator.ADD, h.device, h.dtype, self._front.use) for each in asked]
+        if self._channels <= KEPT_CHANNELS and kinds:
+            found = first_gradients([kept_newborn(*kind) for kind in kinds], h, halves, call=call)
+        else:
+            found = [first_gradients([Newborn(*kind)], h, halves, call=call)[0] for kind in kinds]
+        by_name = {each.name: numbers for each, numbers in zip(asked, found, strict=True)}
+        return [
+            by_name[each.name] if each in asked else self._along_delta(each, h, halves, call)
+            for each in self._blueprints
+        ]
+
+    @torch.no_grad()
+    def _along_delta(self, blueprint: Blueprint, h: Tensor, halves: Sequence[Tensor], call: Call) -> Numbers:
+        """Of a newborn whose delta is not zero: the gradient of alpha, from 0 on, which only rises."""
+        delta = blueprint.newborn(self._channels, self._front)
+        seed = assemble(delta, Operator.ADD, self._channels, blueprint.topology).to(h).eval()
+        change = seed(h, 1.0, call) - h
+        slopes = torch.stack([(change * part).sum() for part in halves]).float()
+        falls = slopes if float(slopes.sum()) < 0.0 else torch.zeros_like(slopes)
+        return falls[:, None].cpu().numpy()
 
 
 class Newborn:
     """A seed that is never planted: it is asked for its first gradients only, and stays as it was born."""
 
     def __init__(
-        self, blueprint: Blueprint, channels: int, operator: Operator, device: torch.device, dtype: torch.dtype
+        self,
+        blueprint: Blueprint,
+        channels: int,
+        operator: Operator,
+        device: torch.device,
+        dtype: torch.dtype,
+        use: CacheUse = CacheUse(),
     ) -> None:
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(SEED)
-            seed = assemble(blueprint.build(channels), operator, channels, blueprint.topology)
+            delta = blueprint.newborn(channels, Front(nn.Identity(), use))
+            seed = assemble(delta, operator, channels, blueprint.topology)
         self.seed = seed.to(device, dtype).train()
         self._born = [(buffer, buffer.clone()) for buffer in self.seed.buffers()]
         self._awake: list[nn.Parameter] | None = None
 
-    def awake(self, h: Tensor, g: Tensor, alpha: float) -> list[nn.Parameter]:
+    def awake(self, h: Tensor, g: Tensor, alpha: float, call: Call) -> list[nn.Parameter]:
         """The parameters that can have a gradient at birth. From the others a zero weight keeps it, whatever the data.
 
         Those are frozen, which saves two fifths of the time.
@@ -108,15 +135,17 @@ class Newborn:
         if self._awake is None:
             own = dict(self.seed.named_parameters())
             woken = {name: each if each.any() else torch.ones_like(each).requires_grad_() for name, each in own.items()}
-            now, later = (self._gradients(weights, h, g, alpha) for weights in (own, woken))
+            now, later = (self._gradients(weights, h, g, alpha, call) for weights in (own, woken))
             for parameter, here, there in zip(own.values(), now, later, strict=True):
                 parameter.requires_grad_(bool(here.any()) or not bool(there.any()))
             self._awake = [parameter for parameter in own.values() if parameter.requires_grad]
             self.forget()
         return self._awake
 
-    def _gradients(self, weights: dict[str, Any], h: Tensor, g: Tensor, alpha: float) -> tuple[Tensor, ...]:
-        blended = torch.func.functional_call(self.seed, weights, (h, alpha))
+    def _gradients(
+        self, weights: dict[str, Any], h: Tensor, g: Tensor, alpha: float, call: Call
+    ) -> tuple[Tensor, ...]:
+        blended = torch.func.functional_call(self.seed, weights, (h, alpha, call))
         return torch.autograd.grad(blended, list(weights.values()), g)
 
     @torch.no_grad()
@@ -128,16 +157,16 @@ class Newborn:
 
 @torch.enable_grad()
 def first_gradients(
-    newborns: Sequence[Newborn], h: Tensor, parts: Sequence[Tensor], alpha: float = 1.0
+    newborns: Sequence[Newborn], h: Tensor, parts: Sequence[Tensor], alpha: float = 1.0, call: Call = Call()
 ) -> list[Numbers]:
     """For each newborn (parts, parameters): the gradients that it gets from features `h`, if blended they get `parts`.
 
     Parameters that cannot have a gradient at birth are left out. One pass for all newborns, as that is fastest.
     """
     whole = torch.stack(list(parts)).sum(dim=0)
-    awake = [newborn.awake(h, whole, alpha) for newborn in newborns]
+    awake = [newborn.awake(h, whole, alpha, call) for newborn in newborns]
     asked = [parameter for parameters in awake for parameter in parameters]
-    blended = [newborn.seed(h, alpha) for newborn in newborns]
+    blended = [newborn.seed(h, alpha, call) for newborn in newborns]
     found = [torch.autograd.grad(blended, asked, [part] * len(newborns), retain_graph=True) for part in parts]
     for newborn in newborns:
         newborn.forget()

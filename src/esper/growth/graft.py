@@ -1,8 +1,6 @@
 """Grafting: slots behind named submodules of any `nn.Module`. Everything is checked before anything is changed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -12,16 +10,18 @@ from esper.growth.accounting import Cost, count_flops, count_parameters
 from esper.growth.attachment import Attached, attach, detach
 from esper.growth.blueprints import blueprints_for, find_blueprint
 from esper.growth.body import Body
-from esper.growth.features import BY_RANK, NotFeatures, check_features
+from esper.growth.features import NotFeatures, check_features
+from esper.growth.front import Front, fronts_of
 from esper.growth.gates import Thresholds
 from esper.growth.proof import EVALUATION, Calls, Example, arguments_of, calls, first_difference, outputs, run
 from esper.growth.reach import reaches
 from esper.growth.slot import Site, Slot
+from esper.growth.topologies import causal_tokens, topology_of
 
 Narrowing = Sequence[str] | Mapping[SlotId, Sequence[str]] | None
 """Names of blueprints for all slots, or slot by slot; None for all that fit."""
 Topologies = str | Mapping[SlotId, str] | None
-"""The topology of all slots, or of the slots that it names; None for what the rank of the features suggests."""
+"""The topology of all slots, or of the slots that it names; None for what the features suggest."""
 
 
 class UnknownModule(EsperError):
@@ -67,8 +67,8 @@ def graft(
 
     The keys of the model's `state_dict`, outputs and gradients stay what they were until a seed is there. `example` is
     run in training and evaluation mode, with gradients and without, to see what the submodules put out and to prove
-    that nothing has changed. `topology` overrides what the rank of the features suggests, for all slots or slot by
-    slot, `blueprints` narrows what may germinate, `generator` is what newborn seeds draw from.
+    that nothing has changed. `topology` overrides what the features suggest, for all slots or slot by slot,
+    `blueprints` narrows what may germinate, `generator` is what newborn seeds draw from.
 
     >>> import esper
     >>> from esper.contracts import Action, Op
@@ -83,10 +83,15 @@ def graft(
     features = {name: seen[0] for name, seen in found[EVALUATION].items()}
     for name in names:
         check_features(model, name, features[name], example)
-    wanted = {name: _wanted(topology, name) for name in names}
-    sites = [_site(name, features[name], wanted[name], blueprints, order.index(name)) for name in names]
-    seen = reaches(model, names, example)
-    sites = [replace(site, reach=seen.get(site.slot)) for site in sites]
+    tokens = causal_tokens(model, names, example)
+    topologies = {name: _topology(name, features[name], _wanted(topology, name), tokens) for name in names}
+    fronts, seen = fronts_of(model, names, example), reaches(model, names, example)
+    sites = []
+    for name, kind in topologies.items():
+        shape, front = tuple(features[name].shape), fronts[name]
+        offered = _offered(name, kind, front, blueprints)
+        at = order.index(name)
+        sites.append(Site(name, kind, shape[kind.channel_axis], at, shape[1:], offered, front, seen.get(name)))
     slots = [Slot(site, features[site.slot]) for site in sites]
     cost = _host_cost(model, example)
     _prove_unchanged(model, slots, example)
@@ -172,27 +177,28 @@ def _wanted(topologies: Topologies, slot: SlotId) -> Topology | None:
     return Topology(name)
 
 
-def _site(name: SlotId, output: Tensor, wanted: Topology | None, names: Narrowing, position: int) -> Site:
+def _topology(name: SlotId, output: Tensor, wanted: Topology | None, tokens: int | None) -> Topology:
+    """What was asked for, if the features can be that, or what they are."""
     shape = tuple(output.shape)
-    topology = wanted or BY_RANK[len(shape)]
-    if (topology is Topology.CNN) != (len(shape) == 4):
+    if wanted is None and len(shape) == 3 and tokens is None:
         raise NotFeatures(
-            f"'{name}' puts out shape {shape}, which does not suit topology '{topology}'; features of 4 axes are "
-            "'cnn', those of 2 or 3 are not"
+            f"'{name}' puts out shape {shape}, and the host was not found to be causal; if the last axis, of "
+            f"{shape[-1]}, holds the channels, pass topology='dense'; if the middle one does, as behind a Conv1d, name "
+            "another submodule, which has them last"
         )
-    known = tuple(blueprint.name for blueprint in blueprints_for(topology))
-    if not known:
+    topology = wanted or topology_of(shape, tokens)
+    if topology is None or len(shape) not in topology.layout.ranks:
+        fitting = [f"'{each}' are {each.layout.axes}" for each in Topology]
         raise NotFeatures(
-            f"'{name}' puts out shape {shape}, and no blueprint is registered for {topology} features; if the last "
-            f"axis, of {shape[-1]}, holds the channels, pass topology='dense'; if the middle one does, as behind a "
-            "Conv1d, name another submodule, which has them last"
+            f"'{name}' puts out shape {shape}, which does not suit topology '{topology}'; of features, "
+            f"{', '.join(fitting)}"
         )
-    return Site(name, topology, shape[topology.channel_axis], position, shape[1:], _offered(name, topology, names))
+    return topology
 
 
-def _offered(name: SlotId, topology: Topology, names: Narrowing) -> tuple[str, ...]:
-    """What may germinate in a slot: of the names that were given, those for its features."""
-    known = tuple(blueprint.name for blueprint in blueprints_for(topology))
+def _offered(name: SlotId, topology: Topology, front: Front, names: Narrowing) -> tuple[str, ...]:
+    """What may germinate in a slot: of the names that were given, those that are right there."""
+    known = tuple(blueprint.name for blueprint in blueprints_for(topology) if blueprint.fits(front))
     asked = names.get(name) if isinstance(names, Mapping) else names
     if asked is None:
         return known
@@ -203,7 +209,16 @@ def _offered(name: SlotId, topology: Topology, names: Narrowing) -> tuple[str, .
     fitting = tuple(each for each in asked if each in known)
     if not fitting:
         raise NotFeatures(
-            f"`blueprints` has {list(asked)} for '{name}', which has {topology} features; give at least one of "
-            f"{', '.join(known)}"
+            f"`blueprints` has {list(asked)} for '{name}', which has {topology} features{_lacking(topology, front)}; "
+            f"give at least one of {', '.join(known)}"
         )
     return fitting
+
+
+def _lacking(topology: Topology, front: Front) -> str:
+    """Why some blueprints for these features are not right there."""
+    if not topology.layout.causal or (front.looks_back and front.block):
+        return ""
+    if not front.looks_back:
+        return " and is not given the cache of earlier tokens that the model can be called with"
+    return " and is no block that adds to what it is given"

@@ -5,12 +5,14 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from esper.contracts import SlotId, Style, Topology
-from esper.growth.attachment import detach
 from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
+from esper.growth.copies import bare, hollow
+from esper.growth.front import Front, front_of
+from esper.growth.interface import Call, features_in, with_features
 from esper.growth.slot import Slot
 
 
@@ -35,9 +37,9 @@ class Grown(nn.Module):
         self.seed = seed
         self.fossil = fossil
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        features: Tensor = self.seed(self.host(*args, **kwargs), self.fossil.alpha)
-        return features
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output = self.host(*args, **kwargs)
+        return with_features(output, self.seed(features_in(output), self.fossil.alpha, Call(args, kwargs)))
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -62,14 +64,12 @@ def plant(host: nn.Module, fossils: Iterable[Fossil]) -> nn.Module:
 
     This is how a grown architecture is trained from scratch; `load` builds in a grown network with its weights.
     """
-    return build_in(host, [(fossil, newborn(fossil)) for fossil in fossils])
+    return build_in(host, [(each, newborn(each, front_of(host, each.slot, at))) for at, each in enumerate(fossils)])
 
 
 def harvest(host: nn.Module, slots: Sequence[Slot], delivered: Sequence[Fossil]) -> nn.Module:
     """A copy of the host with copies of the delivered seeds built in; all others are left out."""
-    plain = copy.deepcopy(host, {id(slot): slot for slot in slots})
-    for slot in slots:
-        detach(plain.get_submodule(slot.id))
+    plain = bare(host)
     seeds = {slot.id: slot.seed for slot in slots if slot.seed is not None}
     return build_in(plain, [(fossil, copy.deepcopy(seeds[fossil.slot])) for fossil in delivered])
 
@@ -84,9 +84,9 @@ def build_in(host: nn.Module, seeds: Sequence[tuple[Fossil, Seed]]) -> nn.Module
     return host
 
 
-def newborn(fossil: Fossil) -> Seed:
-    """A seed as the fossil was at birth."""
-    delta = find_blueprint(fossil.blueprint, fossil.topology).build(fossil.channels)
+def newborn(fossil: Fossil, front: Front) -> Seed:
+    """A seed as the fossil was at birth; of a copy, if the submodule in front of it had been as it is now."""
+    delta = find_blueprint(fossil.blueprint, fossil.topology).newborn(fossil.channels, front)
     return assemble(delta, fossil.style.operator, fossil.channels, fossil.topology)
 
 
@@ -94,6 +94,17 @@ def grown_in(network: nn.Module) -> dict[str, Grown]:
     """The parts of a plain network that have a fossil, by name, outer ones first."""
     parts = network.named_modules(remove_duplicate=False)
     return {name: part for name, part in parts if isinstance(part, Grown)}
+
+
+def ungrown(part: nn.Module) -> nn.Module:
+    """A part of a plain network as it was before anything grew in it; its tensors have no values."""
+    twin = hollow(part)
+    for name, grown in reversed(grown_in(twin).items()):
+        if name == "":
+            return grown.host
+        parent_name, _, child = name.rpartition(".")
+        setattr(twin.get_submodule(parent_name), child, grown.host)
+    return twin
 
 
 def name_in_host(name: str, grown: Container[str]) -> str:

@@ -1,12 +1,14 @@
 """The life of one slot as values: a state, and what each operation and each tick make of it.
 
-A seed joins the network at full strength when it germinates. Its delta is zero then, so that the output does not jump,
-and it needs no isolation. It is blended to its alpha target when it has trained.
+A seed joins the network when it germinates, as a table says for how it is born. One whose delta is zero joins at full
+strength: the output does not jump, and it needs no isolation. It is blended to its alpha target when it has trained. A
+copy's delta is not zero, so alpha rises from nothing at once.
 
 Nothing here asks whether an operation is allowed: the gates do. Transitions that the table of stages does not
 list are refused all the same.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from esper.contracts import (
     AlphaMode,
     AlphaSpeed,
     AlphaTarget,
+    Birth,
     EsperError,
     Stage,
     Style,
@@ -45,6 +48,17 @@ class Plan:
     alpha_target: AlphaTarget
 
 
+def _rising(plan: Plan) -> AlphaSchedule:
+    """The first step is taken at birth: at alpha 0 nothing is learned."""
+    return AlphaSchedule(0.0, float(plan.alpha_target), int(plan.tempo), plan.style.curve, elapsed=1)
+
+
+JOINS: dict[Birth, Callable[[Plan], AlphaSchedule]] = {Birth.ZERO: lambda plan: FULL_STRENGTH, Birth.COPY: _rising}
+"""Alpha from birth on."""
+MOVES = frozenset({Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING})
+"""Stages in which alpha may be on its way."""
+
+
 @dataclass(frozen=True)
 class SlotState:
     """Everything a slot is besides weights. A plan is there exactly while a seed is, and alpha is above 0.
@@ -69,7 +83,7 @@ class SlotState:
             raise IllegalTransition(f"stage {self.stage.name} and plan {self.plan} do not go together")
         if rule.holds_seed != (self.schedule.alpha > 0.0):
             raise IllegalTransition(f"stage {self.stage.name} cannot have an alpha of {self.schedule.alpha}")
-        if self.stage is not Stage.BLENDING and self.schedule.mode is not AlphaMode.STILL:
+        if self.stage not in MOVES and self.schedule.mode is not AlphaMode.STILL:
             raise IllegalTransition(f"stage {self.stage.name} needs an alpha that stands still")
         if self.next_style is not None and self.stage is not Stage.BLENDING:
             raise IllegalTransition(f"stage {self.stage.name} cannot have a next style; BLENDING can")
@@ -82,8 +96,8 @@ class SlotState:
         leaving = self.stage is Stage.BLENDING and self.schedule.target == 0.0 and self.next_style is None
         return 0.0 if self.plan is None or leaving else float(self.plan.alpha_target)
 
-    def germinated(self, plan: Plan) -> "SlotState":
-        return self._enter(Stage.GERMINATED, plan=plan, schedule=FULL_STRENGTH)
+    def germinated(self, plan: Plan, birth: Birth = Birth.ZERO) -> "SlotState":
+        return self._enter(Stage.GERMINATED, plan=plan, schedule=JOINS[birth](plan))
 
     def advanced(self) -> "SlotState":
         after = ADVANCES_TO.get(self.stage)
@@ -91,7 +105,9 @@ class SlotState:
             raise IllegalTransition(f"nothing to advance in stage {self.stage.name}")
         if after is not Stage.BLENDING:
             return self._enter(after)
-        ramp = self.schedule.retarget(float(self.plan.alpha_target), int(self.plan.tempo), self.plan.style.curve)
+        ramp, target = self.schedule, float(self.plan.alpha_target)
+        if ramp.target != target:
+            ramp = ramp.retarget(target, int(self.plan.tempo), self.plan.style.curve)
         return self._enter(Stage.HOLDING if ramp.mode is AlphaMode.STILL else after, schedule=ramp)
 
     def retargeted(self, target: AlphaTarget, ticks: int, curve: AlphaCurve, style: Style) -> "SlotState":

@@ -1,6 +1,5 @@
 """A saved network comes back: its fossils and weights in a host that was built afresh, or an error and no change."""
 
-import copy
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,9 @@ from esper.growth.architecture import Architecture, DamagedNetwork, read_archite
 from esper.growth.attachment import Attached
 from esper.growth.blending import Seed
 from esper.growth.blueprints import UnknownBlueprint
+from esper.growth.copies import hollow
 from esper.growth.directory import ARCHITECTURE, WEIGHTS, opened
+from esper.growth.front import Front, front_of
 from esper.growth.harvest import Fossil, Grown, build_in, grown_in, newborn
 from esper.growth.structure import differences, structure_of, take_precision, tensors_of
 
@@ -71,7 +72,8 @@ def _read_weights(path: Path, saved: Architecture) -> dict[str, Tensor]:
 
 def _seeds(host: nn.Module, saved: Architecture, tensors: Mapping[str, Tensor]) -> list[tuple[Fossil, Seed]]:
     """What is to be built in, where the host is; an error unless the network would then have exactly these tensors."""
-    trial = build_in(_hollow(host), [(fossil, _hollow_seed(fossil)) for fossil in saved.fossils])
+    seeds = [(fossil, _hollow_seed(fossil, front_of(host, fossil.slot, 0).hollow())) for fossil in saved.fossils]
+    trial = build_in(hollow(host), seeds)
     grown = {f"{place}.seed.": part for place, part in grown_in(trial).items()}
     if len(grown) != len(saved.fossils):
         raise DamagedNetwork(f"{ARCHITECTURE} has a fossil behind a submodule that has several names; {AGAIN}")
@@ -82,19 +84,19 @@ def _seeds(host: nn.Module, saved: Architecture, tensors: Mapping[str, Tensor]) 
     if wrong:
         raise DamagedNetwork(f"{WEIGHTS} is not of the network that {ARCHITECTURE} describes: {wrong}; {AGAIN}")
     with torch.random.fork_rng(devices=[]):
-        seeds = [(part.fossil, take_precision(newborn(part.fossil), own[inside])) for inside, part in grown.items()]
-    return [(fossil, seed.to(_device(host, fossil.slot))) for fossil, seed in seeds]
+        fronts = [front_of(host, part.fossil.slot, number) for number, part in enumerate(grown.values())]
+        born = [newborn(part.fossil, front) for part, front in zip(grown.values(), fronts, strict=True)]
+    fossils = [part.fossil for part in grown.values()]
+    return [
+        (fossil, take_precision(seed, like).to(_device(host, fossil.slot)))
+        for fossil, seed, like in zip(fossils, born, own.values(), strict=True)
+    ]
 
 
-def _hollow(host: nn.Module) -> nn.Module:
-    """A copy whose tensors have no values."""
-    return copy.deepcopy(host, {id(each): torch.empty_like(each, device="meta") for each in tensors_of(host).values()})
-
-
-def _hollow_seed(fossil: Fossil) -> Seed:
+def _hollow_seed(fossil: Fossil, front: Front) -> Seed:
     try:
         with torch.device("meta"):
-            return newborn(fossil)
+            return newborn(fossil, front)
     except UnknownBlueprint as error:
         raise UnknownBlueprint(f"{error}; '{fossil.slot}' has one: import what registers it, then load") from None
     except Exception as error:  # a blueprint may stumble in any way over a number that is not its own

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from esper.contracts import EsperError, SlotId
 from esper.growth.attachment import attach, detach
+from esper.growth.interface import Call
 
 Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
 """Inputs of a small batch, as the host takes them: one tensor, positional or keyword arguments."""
@@ -122,9 +123,9 @@ class Witness(nn.Module):
         super().__init__()
         self.name, self.seen = name, seen
 
-    def forward(self, output: Any) -> Any:
-        self.seen.setdefault(self.name, []).append(output)
-        return output
+    def forward(self, features: Any, call: Call) -> Any:
+        self.seen.setdefault(self.name, []).append(features)
+        return features
 
 
 def witnessed(

@@ -17,7 +17,8 @@ from esper.growth.attachment import Attached
 from esper.growth.body import Body
 from esper.growth.card import card
 from esper.growth.directory import ARCHITECTURE, CARD, MAX_BYTES, WEIGHTS, require_free, write_whole
-from esper.growth.harvest import Fossil, Grown, grown_in, name_in_host, newborn
+from esper.growth.front import front_of
+from esper.growth.harvest import Fossil, Grown, grown_in, name_in_host, newborn, ungrown
 from esper.growth.structure import differences, structure_of, take_precision, tensors_of, ties_of
 
 
@@ -71,7 +72,8 @@ def _rebuildable(grown: Mapping[str, Grown], ties: Mapping[str, str]) -> list[Fo
             raise NotSavable("the network is a single place with its fossil; give the network that it is a part of")
         found = part.seed.state_dict(keep_vars=True)
         with torch.device("meta"):
-            wanted = take_precision(newborn(part.fossil), found).state_dict(keep_vars=True)
+            seed = newborn(part.fossil, front_of(ungrown(part.host), "", 0))
+            wanted = take_precision(seed, found).state_dict(keep_vars=True)
         wrong = differences(structure_of(wanted), structure_of(found))
         if wrong:
             raise NotSavable(

@@ -13,6 +13,8 @@ from esper.contracts import Gain, SlotId, SlotSnapshot, Topology
 from esper.growth.blending import Seed, assemble
 from esper.growth.blueprints import find_blueprint
 from esper.growth.first_order import GainMeter
+from esper.growth.front import Front
+from esper.growth.interface import Call
 from esper.growth.lifecycle import Plan, SlotState
 from esper.growth.reach import Reach
 
@@ -21,8 +23,8 @@ from esper.growth.reach import Reach
 class Site:
     """What a slot is attached to, fixed for life.
 
-    `position` is its place in the forward pass, `shape` that of one sample's features, without the batch. `reach` is
-    how much of an image they see, if that could be measured.
+    `position` is its place in the forward pass, `shape` that of one sample's features, without the batch. `front` is the
+    submodule in front of the slot. `reach` is how much of an image they see, if that could be measured.
     """
 
     slot: SlotId
@@ -31,6 +33,7 @@ class Site:
     position: int
     shape: tuple[int, ...]
     blueprints: tuple[str, ...]
+    front: Front
     reach: Reach | None = None
 
 
@@ -52,7 +55,8 @@ class Slot(nn.Module):
         self._last_norm: Tensor | None = None
         self._finite_norms: Tensor | None = None
         self._anomalies: list[str] = []
-        self.meter = GainMeter([find_blueprint(name, site.topology) for name in site.blueprints], site.channels)
+        offered = [find_blueprint(name, site.topology) for name in site.blueprints]
+        self.meter = GainMeter(offered, site.channels, site.front)
         self.gains: tuple[Gain, ...] = ()
         # It follows the host through `.to(...)`, and so tells seeds where to be born as well.
         self.register_buffer("_alpha", like.detach().new_zeros(()), persistent=False)
@@ -106,22 +110,23 @@ class Slot(nn.Module):
             resolution=math.prod(self.site.shape) // self.site.channels,
             reach=self.site.reach.positions if self.site.reach else None,
             reach_share=self.site.reach.share if self.site.reach else None,
+            front_parameters=self.site.front.parameters,
         )
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Tensor, call: Call) -> Tensor:
         """What the host's submodule puts out; `h` itself while the caller sees to the slot."""
         if self.bypassed:
             return h
         if not torch.compiler.is_compiling() and self.meter.armed and self.training and torch.is_grad_enabled():
-            h = self.meter.watch(h)
-        return self.apply_to(h)
+            h = self.meter.watch(h, call)
+        return self.apply_to(h, call)
 
-    def apply_to(self, h: Tensor) -> Tensor:
+    def apply_to(self, h: Tensor, call: Call | None = None) -> Tensor:
         """The features as the rest of the network sees them: `h` itself unless there is a seed."""
         if self.seed is None or self.muted:
             return h
         # Compiled code reads the buffer, so that a ramp compiles nothing anew; otherwise a number is cheaper.
-        blended: Tensor = self.seed(h, self._alpha if torch.compiler.is_compiling() else self.alpha)
+        blended: Tensor = self.seed(h, self._alpha if torch.compiler.is_compiling() else self.alpha, call)
         return blended
 
     @contextmanager
@@ -164,7 +169,7 @@ class Slot(nn.Module):
         birth = int(torch.randint(2**62, (), generator=generator))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(birth)
-            delta = blueprint.build(self.site.channels)
+            delta = blueprint.newborn(self.site.channels, self.site.front)
         return self._settle(delta, plan)
 
     def _settle(self, delta: nn.Module, plan: Plan) -> Seed:
@@ -183,8 +188,9 @@ class Slot(nn.Module):
 
     def structure(self, plan: Plan) -> dict[str, torch.Size]:
         """Names and shapes of the tensors of the seed that `plan` asks for; allocates nothing."""
+        blueprint = find_blueprint(plan.blueprint, self.site.topology)
         with torch.device("meta"):
-            delta = find_blueprint(plan.blueprint, self.site.topology).build(self.site.channels)
+            delta = blueprint.newborn(self.site.channels, self.site.front.hollow())
             seed = assemble(delta, plan.style.operator, self.site.channels, self.site.topology)
         return {name: value.shape for name, value in seed.state_dict().items()}
 

@@ -56,5 +56,5 @@ from esper.telemetry.log import (
 from esper.telemetry.metrics import figures_of
 from esper.telemetry.run_files import BadSettings, NoRun, RunFiles, WatchedSettings
 from esper.telemetry.sinks import check_sinks, open_sinks
-from esper.telemetry.spans import Span, spans
+from esper.telemetry.spans import StageSpan, spans
 from esper.telemetry.status import ExamStatus, RunState, RunStatus, read_status, state_now, this_process

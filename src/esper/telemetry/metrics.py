@@ -23,7 +23,7 @@ NUMBERS = (int, float, bool, int | None, float | None, bool | None)
 
 
 @dataclass(frozen=True)
-class Metric:
+class Curve:
     """A curve; or where the name has a placeholder, one for every key of a map."""
 
     name: str
@@ -60,25 +60,25 @@ def labels(keys: Iterable[str]) -> dict[str, str]:
     return {key: re.sub(r"[^\w.-]", "_", each).strip(".") or "_" for key, each in chosen.items()}
 
 
-def metrics_of(event: type[Event], group: str) -> Iterator[Metric]:
+def metrics_of(event: type[Event], group: str) -> Iterator[Curve]:
     """The metrics of an event: its numbers, and those in its maps."""
     for field, kind in get_type_hints(event).items():
         key = field.removeprefix("by_").removesuffix("s")
         held = get_args(kind)[1] if get_origin(kind) is dict else None
         if kind in NUMBERS:
-            yield Metric(f"{group}/{NAMES.get(field, field)}", (field,))
+            yield Curve(f"{group}/{NAMES.get(field, field)}", (field,))
         elif isinstance(held, type) and is_dataclass(held):
             for inner, kind_within in get_type_hints(held).items():
                 if kind_within in NUMBERS:
-                    yield Metric(f"{group}/{key}/<{key}>/{NAMES.get(inner, inner)}", (field, inner))
+                    yield Curve(f"{group}/{key}/<{key}>/{NAMES.get(inner, inner)}", (field, inner))
         elif held in NUMBERS:
             ending = f"/{OF_MAPS[field]}" if field in OF_MAPS else ""
-            yield Metric(f"{group}/{key}/<{key}>{ending}", (field,))
+            yield Curve(f"{group}/{key}/<{key}>{ending}", (field,))
 
 
-METRICS: dict[type[Event], tuple[Metric, ...]] = {
+METRICS: dict[type[Event], tuple[Curve, ...]] = {
     **{event: tuple(metrics_of(event, group)) for event, group in GROUPS.items()},
-    AnomalyRaised: (Metric("anomaly/<kind>", ("kind",)),),
+    AnomalyRaised: (Curve("anomaly/<kind>", ("kind",)),),
 }
 """Every metric, by the event that gives it."""
 

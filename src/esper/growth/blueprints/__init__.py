@@ -1,6 +1,6 @@
 """What can germinate: blueprints by topology, registered with a decorator."""
 
-from esper.growth.blueprints import cnn, dense
+from esper.growth.blueprints import cnn, dense, transformer
 from esper.growth.blueprints.registry import (
     Blueprint,
     DuplicateBlueprint,

@@ -34,7 +34,7 @@ FIRST_ARM, ARM_STEP, ROOM = 1.3, 1.15, 1.15
 
 
 @dataclass(frozen=True)
-class Level:
+class GainLine:
     """A gain as a horizontal line, in points, and what is written at its end."""
 
     name: str
@@ -85,10 +85,10 @@ class GainFigure:
         figure.draw_without_rendering()  # only then do the axes have their height
         _write_labels(axes, levels, ends)
 
-    def _levels(self) -> Iterator[Level]:
+    def _levels(self) -> Iterator[GainLine]:
         """All that is named at the right."""
-        yield Level(CONTROL, 0.0, CONTROL_LOOK[0])
-        yield Level("random search", 100 * self.prize.search[-1].value, SEARCH_COLOUR, style="none")
+        yield GainLine(CONTROL, 0.0, CONTROL_LOOK[0])
+        yield GainLine("random search", 100 * self.prize.search[-1].value, SEARCH_COLOUR, style="none")
         yield _level("oracle", self.prize.oracle, ORACLE_COLOUR, style=(0, (5, 3)))
         looks = product(STYLES, OTHERS)
         for each in self._policies():
@@ -104,7 +104,7 @@ class GainFigure:
         axes.fill_between(counts, low, high, color=SEARCH_COLOUR, alpha=0.13, linewidth=0, zorder=1)
         axes.plot(counts, value, color=SEARCH_COLOUR, linewidth=2.6, zorder=5)
 
-    def _draw_crossings(self, axes: "Axes", levels: Sequence[Level]) -> None:
+    def _draw_crossings(self, axes: "Axes", levels: Sequence[GainLine]) -> None:
         """A dot where search has gained as much as a policy, above the number of trainings."""
         worth = {each.policy: each.trainings.value for each in self._policies() if each.trainings is not None}
         for level in levels:
@@ -116,17 +116,17 @@ class GainFigure:
                 )
 
 
-def _level(name: str, gain: Estimate, colour: str, **look: Any) -> Level:
-    return Level(name, 100 * gain.value, colour, (100 * gain.low, 100 * gain.high), **look)
+def _level(name: str, gain: Estimate, colour: str, **look: Any) -> GainLine:
+    return GainLine(name, 100 * gain.value, colour, (100 * gain.low, 100 * gain.high), **look)
 
 
-def _ends(levels: Sequence[Level]) -> list[float]:
+def _ends(levels: Sequence[GainLine]) -> list[float]:
     """How far each line goes: those with an interval to a place of their own behind the curve."""
     arms = (MOST_TRAININGS * FIRST_ARM * ARM_STEP**place for place in range(len(levels)))
     return [MOST_TRAININGS if level.interval is None else next(arms) for level in levels]
 
 
-def _draw_level(axes: "Axes", level: Level, end: float) -> None:
+def _draw_level(axes: "Axes", level: GainLine, end: float) -> None:
     width = 2.4 if level.is_strong else 1.7
     axes.plot([1, end], [level.value] * 2, color=level.colour, linewidth=width, linestyle=level.style, zorder=4)
     if level.interval is not None:
@@ -156,7 +156,7 @@ def _scale(axes: "Axes", right: float) -> None:
     axes.set_ylim(axes.get_ylim())
 
 
-def _write_labels(axes: "Axes", levels: Sequence[Level], ends: Sequence[float]) -> None:
+def _write_labels(axes: "Axes", levels: Sequence[GainLine], ends: Sequence[float]) -> None:
     """Right of the axes, each as near to its line as the others let it."""
     bottom, top = axes.get_ylim()
     height = axes.bbox.height / axes.figure.dpi * 72

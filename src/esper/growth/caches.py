@@ -1,0 +1,120 @@
+"""Keys and values of earlier tokens: how seeds that look back keep theirs where the host keeps its own.
+
+A host that generates token by token is called with one token and a cache. The caches of the `transformers` library are
+known, which submodules take as `past_key_values`: a list of layers, to which a seed adds one for itself. So whatever
+is done to the cache, such as reordering the beams of a search, is done to the seed's layer too.
+"""
+
+import copy
+import re
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from esper.contracts import EsperError
+from esper.growth.interface import Call, parameters_of
+
+CACHE, LAYER = "past_key_values", "layer_idx"
+"""What caches are called where they are given, and the attribute of submodules that says which layer is theirs."""
+REMEMBERS = re.compile("past|cache|^hx$")
+"""Arguments of this name bring back what was computed before."""
+
+
+class UnusableCache(EsperError):
+    """A cache in which a seed cannot keep what it needs."""
+
+
+@dataclass(frozen=True)
+class CacheUse:
+    """How a seed behind a submodule uses the caches that the submodule is given.
+
+    `names` are the parameters of the submodule. Of a cache's layers, `host_layer` is the submodule's own, if there can
+    be one, and `own_layer` the seed's.
+    """
+
+    names: tuple[str, ...] = ()
+    host_layer: int | None = None
+    own_layer: int = 0
+
+    def without(self, call: Call) -> Call:
+        """The same call without a cache."""
+        return call if call.value(CACHE, self.names) is None else call.replaced(CACHE, None, self.names)
+
+    def cache_in(self, call: Call) -> Any:
+        """The cache that was given, with a layer for the seed; None if there was none."""
+        cache = call.value(CACHE, self.names)
+        if cache is None:
+            return None
+        layers = getattr(cache, "layers", None)
+        if self.host_layer is None or not isinstance(layers, list):
+            raise UnusableCache(
+                f"a seed that looks back was given a {type(cache).__name__}, in which it can keep nothing; call the "
+                "model with use_cache=False, or with a DynamicCache"
+            )
+        while len(layers) <= self.own_layer:
+            layers.append(_empty_like(layers[self.host_layer]))
+        return cache
+
+    def require_in_step(self, cache: Any) -> None:
+        """What the seed has kept must be as long as what the host has; else the cache is from before its birth."""
+        if cache is None or torch.compiler.is_compiling():
+            return
+        kept, needed = (int(cache.layers[each].get_seq_length()) for each in (self.own_layer, self.host_layer))
+        if kept != needed:
+            raise UnusableCache(
+                f"the cache has {needed} tokens, of which the seed has seen {kept}; begin a new cache after a seed came "
+                "or went"
+            )
+
+
+def _empty_like(layer: Any) -> Any:
+    """A layer of the same kind that has kept nothing."""
+    empty = copy.copy(layer)
+    empty.keys = empty.values = None
+    empty.is_initialized = False
+    if hasattr(empty, "cumulative_length"):
+        length = empty.cumulative_length
+        empty.cumulative_length = torch.zeros_like(length) if isinstance(length, Tensor) else 0
+    return empty
+
+
+class LooksBack(nn.Module):
+    """A part of a seed that looks at earlier tokens. It is told of the submodule's call, and how to use its cache."""
+
+    use = CacheUse()
+
+    def with_cache(self, use: CacheUse) -> Self:
+        """The same module, behind another submodule."""
+        for part in self.modules():
+            if isinstance(part, LooksBack):
+                part.use = use
+        return self
+
+
+def cache_layers(host: nn.Module) -> int:
+    """How many layers of a cache the host fills."""
+    return 1 + max((each for part in host.modules() if (each := layer_of(part)) is not None), default=-1)
+
+
+def layers_in(part: nn.Module) -> set[int]:
+    """The layers of a cache that a part of the host fills."""
+    return {each for inner in part.modules() if (each := layer_of(inner)) is not None}
+
+
+def layer_of(part: nn.Module) -> int | None:
+    layer = getattr(part, LAYER, None)
+    return layer if isinstance(layer, int) else None
+
+
+def remembers(host: nn.Module) -> bool:
+    """Whether some part of the host can be given what it computed before."""
+    return any(isinstance(part, nn.RNNBase) or any(map(REMEMBERS.search, _names(part))) for part in host.modules())
+
+
+def _names(part: nn.Module) -> tuple[str, ...]:
+    try:
+        return parameters_of(part)
+    except (ValueError, TypeError):  # compiled code has no signature
+        return ()
