@@ -37,6 +37,7 @@ def episode_with_seeds(task=CLUSTERS) -> Episode:
 @pytest.mark.parametrize("task", [CLUSTERS, LOSS_TASK], ids=lambda task: task.judged_by)
 def test_a_function_of_the_model_judges_as_whole_tensors_do(task):
     episode = episode_with_seeds(task)
+    metric = task.metric_on(CLUSTERED.evaluation)
 
     def scores(model: nn.Module) -> tuple[float, float]:
         x, y = CLUSTERED.evaluation.x, CLUSTERED.evaluation.y

@@ -133,8 +133,8 @@ class Task:
     def draw_batches(self, split: Split, generator: torch.Generator) -> Sequence[Tensor]:
         """The rows of every batch of an epoch."""
         if self.batches is None:
-            return torch.randperm(len(split.x), generator=generator).split(self.batch_size)
-        return torch.randint(len(split.x), (self.batches, self.batch_size), generator=generator).unbind()
+            return list(torch.randperm(len(split.x), generator=generator).split(self.batch_size))
+        return list(torch.randint(len(split.x), (self.batches, self.batch_size), generator=generator))
 
     def host_parameters(self) -> int:
         """The exact parameter count of a freshly built host; the global random numbers stay as they are."""

@@ -142,9 +142,7 @@ class Newborn:
             self.forget()
         return self._awake
 
-    def _gradients(
-        self, weights: dict[str, Any], h: Tensor, g: Tensor, alpha: float, call: Call
-    ) -> tuple[Tensor, ...]:
+    def _gradients(self, weights: dict[str, Any], h: Tensor, g: Tensor, alpha: float, call: Call) -> tuple[Tensor, ...]:
         blended = torch.func.functional_call(self.seed, weights, (h, alpha, call))
         return torch.autograd.grad(blended, list(weights.values()), g)
 

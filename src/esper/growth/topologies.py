@@ -17,7 +17,9 @@ def topology_of(shape: Sequence[int], tokens: int | None) -> Topology | None:
     (<Topology.TRANSFORMER: 'transformer'>, <Topology.DENSE: 'dense'>, None)
     """
     in_order = tokens is not None and len(shape) == 3 and shape[1] == tokens
-    fitting = (kind for kind, layout in LAYOUTS.items() if len(shape) in layout.ranks and (in_order or not layout.causal))
+    fitting = (
+        kind for kind, layout in LAYOUTS.items() if len(shape) in layout.ranks and (in_order or not layout.causal)
+    )
     return next(fitting, None)
 
 
@@ -63,4 +65,3 @@ def _features(model: nn.Module, names: Sequence[SlotId], example: Example, token
     seen = witnessed(model, names, example, EVALUATION)
     everything = [*run(model, example, EVALUATION), *(each for found in seen.values() for each in found)]
     return [each for each in everything if isinstance(each, Tensor) and each.ndim == 3 and each.shape[1] == tokens]
-
