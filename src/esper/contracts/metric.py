@@ -69,24 +69,52 @@ CHARACTER = Token()
 ACCURACY = Metric("accuracy", "%", worst=0.0, best=1.0)
 
 
-def loss_metric(outcomes: int) -> Metric:
-    """Cross-entropy among so many outcomes (classes, tokens). Guessing has quality 0, and so has what is worse."""
-    return Metric("loss", "nats", worst=math.log(outcomes), best=0.0)
+@dataclass(frozen=True)
+class Unit:
+    """A way to tell cross-entropy: what it is called, how much text of a token counts as one, and what nats become."""
+
+    name: str
+    unit: str
+    size_of: Callable[[Token], float]
+    of_nats: Callable[[float], float]
+    logarithmic: bool = False
+
+    def tell(self, nats: float, size: float) -> float:
+        """The loss of a token of that size, in this unit.
+
+        >>> round(UNITS["bits per character"].tell(1.6844, size=1.0), 3)
+        2.43
+        """
+        return self.of_nats(nats / size)
+
+    def metric(self, outcomes: int, token: Token) -> Metric:
+        """Guessing among so many outcomes has quality 0, and so has what is worse."""
+        worst, best = (self.tell(nats, self.size_of(token)) for nats in (math.log(outcomes), 0.0))
+        return Metric(self.name, self.unit, worst, best, self.logarithmic)
 
 
-def _perplexity(outcomes: int, token: Token) -> Metric:
-    return Metric("perplexity", "", worst=float(outcomes), best=1.0, logarithmic=True)
+def _bits(unit: str, size_of: Callable[[Token], float]) -> Unit:
+    return Unit("loss", unit, size_of, lambda nats: nats / math.log(2.0))
 
 
-def _bits(unit: str, per_token: float, outcomes: int) -> Metric:
-    return Metric("loss", unit, worst=math.log2(outcomes) / per_token, best=0.0)
-
-
-METRICS: dict[JudgedBy, Callable[[int, Token], Metric]] = {
-    "accuracy": lambda outcomes, token: ACCURACY,
-    "loss": lambda outcomes, token: loss_metric(outcomes),
-    "perplexity": _perplexity,
-    "bits per character": lambda outcomes, token: _bits("bits per character", token.characters, outcomes),
-    "bits per byte": lambda outcomes, token: _bits("bits per byte", token.bytes, outcomes),
+UNITS: dict[str, Unit] = {
+    "loss": Unit("loss", "nats", lambda token: 1.0, lambda nats: nats),
+    "perplexity": Unit("perplexity", "", lambda token: 1.0, math.exp, logarithmic=True),
+    "bits per character": _bits("bits per character", lambda token: token.characters),
+    "bits per byte": _bits("bits per byte", lambda token: token.bytes),
 }
-"""Made for so many outcomes and tokens of that size. A network has one quality by all of them that are not accuracy."""
+"""By `JudgedBy`. A network has one quality by all of them, the part of the loss of guessing that is gone."""
+
+
+def metric_of(judged_by: JudgedBy, outcomes: int, token: Token = CHARACTER) -> Metric:
+    """What networks are judged by that choose among so many outcomes (classes, tokens).
+
+    >>> metric_of("perplexity", outcomes=65).show(0.57), metric_of("bits per character", outcomes=65).show(0.57)
+    ('6.019', '2.590 bits per character')
+    """
+    return ACCURACY if judged_by == ACCURACY.name else UNITS[judged_by].metric(outcomes, token)
+
+
+def loss_metric(outcomes: int) -> Metric:
+    """Cross-entropy in nats."""
+    return metric_of("loss", outcomes)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import ACCURACY, METRICS, JudgedBy, Metric, SlotId, loss_metric
+from esper.contracts import ACCURACY, JudgedBy, Metric, SlotId, loss_metric, metric_of
 from esper.environment.data import PADDING, Split, cross_entropy
 from esper.growth import Body, Coalition, evaluating
 
@@ -59,7 +59,7 @@ class SplitJudge:
     """Evaluates whole tensors; coalitions share what they can of the forward pass."""
 
     def __init__(self, split: Split, outcomes: int, judged_by: JudgedBy = "accuracy") -> None:
-        self.metric, self._split = METRICS[judged_by](outcomes, split.token), split
+        self.metric, self._split = metric_of(judged_by, outcomes, split.token), split
         self._nats = loss_metric(outcomes)
         counted = split.y[split.y != PADDING]
         self._labels = len(counted)

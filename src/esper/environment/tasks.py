@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import METRICS, EsperError, JudgedBy, Metric, SlotId
+from esper.contracts import EsperError, JudgedBy, Metric, SlotId, metric_of
 from esper.environment.data import SOURCES, Source, Split, Splits, first_rows
 from esper.environment.task_file import HostShape, Optimizer
 from esper.environment.text import TEXTS, Text
@@ -56,7 +56,7 @@ class Task:
     `augment` crops and flips training images. `optimizer` is "adam", "adamw", or "sgd" with momentum. Gradients are
     clipped to `max_gradient_norm`. Learning rates rise in the first `warmup_share` of the epochs, and fall to
     `final_rate` of themselves in the last `cooldown_share`, epoch by epoch, or batch by batch if it is `smooth`.
-    `judged_by` is one of `METRICS`. A seed is kept if it brings `min_contribution`, in quality. `rent` is the
+    `judged_by` is "accuracy" or one of `UNITS`. A seed is kept if it brings `min_contribution`. `rent` is the
     quality that growing by a factor e must bring to pay. `traits` are words by which tables group tasks.
     """
 
@@ -120,7 +120,7 @@ class Task:
 
     def metric_on(self, split: Split) -> Metric:
         """What its networks are judged by on that data."""
-        return METRICS[self.judged_by](self.classes, split.token)
+        return metric_of(self.judged_by, self.classes, split.token)
 
     def samples_of(self, split: Split) -> int:
         """How many an epoch trains on."""

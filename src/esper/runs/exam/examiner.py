@@ -7,6 +7,7 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
+from esper.contracts import UNITS
 from esper.controller import Decision, NoGrowth, Policy, Schedule
 from esper.environment import Episode, GrowEnv, SplitJudge, Task, find_task
 from esper.growth import Fossil, count_flops, count_parameters
@@ -101,6 +102,7 @@ class Examiner(Player):
         body, test = env.episode.body, env.splits.test
         kept, fossils = body.harvest(), body.delivered()
         tested = SplitJudge(test, env.task.classes, env.task.judged_by).worth(kept)
+        unit = UNITS.get(env.task.judged_by)
         row = ExamRow(
             task=job.task,
             policy=job.policy,
@@ -118,6 +120,7 @@ class Examiner(Player):
             rollbacks=int(played.finished.panic is not None),
             seconds=played.finished.seconds,
             kept=", ".join(f"{fossil.slot} {fossil.blueprint}" for fossil in fossils),
+            token_size=1.0 if unit is None else unit.size_of(test.token),
         )
         return Examined(job, played.finished, (), None, row, fossils)
 
