@@ -156,7 +156,7 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
         place = self.codec.slots.index(action.slot)
         verdict = judge(action, self.snapshot.slots[place], self.task.thresholds)
         if verdict:
-            state = _NEXT[action.op](self._states[place], action)
+            state = _NEXT[action.op](self._states[place], action, self.snapshot.slots[place].topology)
             if action.op is Op.GERMINATE:
                 state = replace(state, quality_at_birth=self._host.evaluation_quality)
                 self._born[place] = self._epoch

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import esper
 from esper.contracts import RULES, Action, AlphaSpeed, AlphaTarget, Op, Sink, Stage, Style
-from esper.growth import Body, ConvHost, ConvShape, DenseHost, Thresholds
+from esper.growth import Body, ConvHost, ConvShape, DenseHost, GPTHost, GPTShape, Thresholds
 from esper.growth.attachment import CHILD
 
 CLASSES = 5
@@ -58,6 +58,24 @@ def convnext() -> nn.Module:
     return ConvNextForImageClassification(shape)
 
 
+def gpt2() -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    special: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), CLASSES - 1)
+    dropout: dict[str, Any] = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    shape: dict[str, Any] = {"n_positions": 16, "n_embd": 8, "n_layer": 2, "n_head": 2}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=CLASSES, **shape, **special, **dropout))
+
+
+def llama() -> nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16}
+    special: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), CLASSES - 1)
+    return LlamaForCausalLM(LlamaConfig(vocab_size=CLASSES, use_cache=False, **shape, **special))
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -67,6 +85,7 @@ class Case:
     upstream: str = ""  # a parameter in front of the first slot
     blueprint: str = "conv_light"
     topology: str | None = None
+    tokens: bool = False
 
     def host(self) -> nn.Module:
         with torch.random.fork_rng():
@@ -81,7 +100,10 @@ class Case:
         return esper.graft(host, at, example, topology=self.topology, thresholds=THRESHOLDS, sink=sink)
 
     def inputs(self, n: int = 4) -> Tensor:
-        return torch.randn(n, *self.shape, generator=torch.Generator().manual_seed(3))
+        draw = torch.Generator().manual_seed(3)
+        if self.tokens:
+            return torch.randint(CLASSES, (n, *self.shape), generator=draw)
+        return torch.randn(n, *self.shape, generator=draw)
 
     def labels(self, n: int = 4) -> Tensor:
         return torch.arange(n) % CLASSES
@@ -117,6 +139,36 @@ CASES = [
         upstream="convnext.embeddings.patch_embeddings.weight",
     ),
 ]
+LANGUAGE = [
+    Case(
+        "gpt",
+        lambda: GPTHost(CLASSES, GPTShape(layers=2, width=8, heads=2, context=8)),
+        ("block0", "block1", "block0.attention", "block1.mlp"),
+        shape=(6,),
+        upstream="embedding.tokens.weight",
+        blueprint="block",
+        tokens=True,
+    ),
+    Case(
+        "hf-gpt2",
+        gpt2,
+        ("transformer.h.0", "transformer.h.1", "transformer.h.0.attn", "transformer.h.1.mlp"),
+        shape=(6,),
+        upstream="transformer.wte.weight",
+        blueprint="mlp",
+        tokens=True,
+    ),
+    Case(
+        "hf-llama",
+        llama,
+        ("model.layers.0", "model.layers.1", "model.layers.0.self_attn", "model.layers.1.mlp"),
+        shape=(6,),
+        upstream="model.embed_tokens.weight",
+        blueprint="gated_mlp",
+        tokens=True,
+    ),
+]
+"""Language models, which are causal and take tokens."""
 
 
 def logits(output: Any) -> Tensor:
@@ -124,7 +176,11 @@ def logits(output: Any) -> Tensor:
 
 
 def loss_of(case: Case) -> Callable[[Any], Tensor]:
-    return lambda output: nn.functional.cross_entropy(logits(output), case.labels())
+    def loss(output: Any) -> Tensor:
+        scores = logits(output).flatten(0, -2)
+        return nn.functional.cross_entropy(scores, case.labels(len(scores)))
+
+    return loss
 
 
 def gradients(case: Case, network: nn.Module) -> tuple[Tensor, list[Tensor | None]]:

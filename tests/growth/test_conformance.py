@@ -15,6 +15,7 @@ from esper.growth import Body, count_flops, count_parameters, plant
 from tests.growth.cases import (
     CASES,
     CLASSES,
+    LANGUAGE,
     PRUNE_SLOWLY,
     Case,
     do,
@@ -29,7 +30,7 @@ from tests.growth.cases import (
     train_epoch,
 )
 
-every_host = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_host = pytest.mark.parametrize("case", [*CASES, LANGUAGE[0], LANGUAGE[2]], ids=lambda case: case.name)
 own_groups = pytest.mark.parametrize("options", [{}, {"lr": 1e-3}], ids=["joined", "own-groups"])
 
 
@@ -290,4 +291,4 @@ def test_graft_leaves_the_model_and_the_random_state_as_they_were(case: Case):
     host, reference = case.body().host, case.host()
     assert torch.equal(torch.get_rng_state(), random_state)
     assert same(host.state_dict(), reference.state_dict())
-    assert logits(host(case.inputs())).shape[1] == CLASSES
+    assert logits(host(case.inputs())).shape[-1] == CLASSES

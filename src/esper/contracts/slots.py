@@ -32,18 +32,22 @@ class Topology(StrEnum):
 class Layout:
     """How features lie: their axes, how many of these there can be, and which has the channels.
 
-    In `causal` features, and in the whole host, no position depends on what comes after it.
+    In `causal` features, and in the whole host, no position depends on what comes after it. Where a norm comes first,
+    it begins a step of the work, and what it is given is what steps add to.
     """
 
     axes: str
     ranks: frozenset[int]
     channel_axis: int
     causal: bool = False
+    norm_first: bool = False
 
 
 LAYOUTS: dict[Topology, Layout] = {
     Topology.CNN: Layout("(batch, channels, height, width)", frozenset({4}), channel_axis=1),
-    Topology.TRANSFORMER: Layout("(batch, tokens, channels)", frozenset({3}), channel_axis=-1, causal=True),
+    Topology.TRANSFORMER: Layout(
+        "(batch, tokens, channels)", frozenset({3}), channel_axis=-1, causal=True, norm_first=True
+    ),
     Topology.DENSE: Layout("(batch, ..., channels)", frozenset({2, 3}), channel_axis=-1),
 }
 """What is known of each topology. Of several that fit features, the first is meant."""

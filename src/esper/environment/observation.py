@@ -57,7 +57,7 @@ class Offer:
     """A blueprint, seen as a seed for one slot: whether it may germinate there, and what a newborn would gain."""
 
     blueprint: Blueprint
-    channels: int
+    parameters: int
     host_parameters: int
     fits: bool
     gain: Gain | None = None
@@ -226,7 +226,7 @@ BLUEPRINT_FEATURES: tuple[Feature[Offer], ...] = (
     Feature(
         "cost",
         "ln(1 + parameters in this slot / host parameters)",
-        lambda o: _growth(o.blueprint.parameters(o.channels), o.host_parameters),
+        lambda o: _growth(o.parameters, o.host_parameters),
         0,
         10,
     ),

@@ -61,7 +61,8 @@ def offer_of(name: str, slot: SlotSnapshot, host_parameters: int) -> Offer:
     found = _find(name, slot.topology)
     fits = found.topology is slot.topology and name in slot.blueprints
     gain = next((gain for gain in slot.gains if gain.blueprint == name), None) if fits else None
-    return Offer(found, slot.channels, host_parameters, fits, gain)
+    parameters = found.parameters(slot.channels, slot.front_parameters)
+    return Offer(found, parameters, host_parameters, fits, gain)
 
 
 def _find(name: str, first: Topology) -> Blueprint:

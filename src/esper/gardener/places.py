@@ -18,8 +18,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from esper.contracts import SlotId, Topology, nearest
 from esper.gardener.errors import NoPlace
 from esper.growth.attachment import attach, detach
-from esper.growth.interface import Call
 from esper.growth.features import RANKS
+from esper.growth.interface import Call
 from esper.growth.proof import EVALUATION, MODES, Example, Witness, calls, run, tensors_in
 from esper.growth.topologies import causal_tokens, topology_of
 
@@ -196,7 +196,8 @@ class Reader:
     def _place(self, segment: Sequence[Block]) -> Place | None:
         """The last good features of a segment: not yet flattened or pooled to a point, before a dropout."""
         weighing = segment[0]
-        if isinstance(weighing.module, nn.Embedding):
+        layers = [part for part in weighing.module.modules() if _is_layer(part)]
+        if all(isinstance(layer, nn.Embedding) for layer in layers):
             self._why[weighing.name] = "an embedding, which has nothing to grow on yet"
             return None
         axis = _axis_of(weighing)
@@ -206,14 +207,14 @@ class Reader:
             why = self._misfit(name, block.output, axis)
             topology = topology_of(block.output.shape, self._tokens) if why is None else None
             if topology is not None:
-                fit.append(Place(name, topology, tuple(block.output.shape)))
+                fit.append((Place(name, topology, tuple(block.output.shape)), block.module))
             elif block.weighs or _is_features(block.output):
-                self._why[name] = why
-        rank = max((len(place.shape) for place in fit), default=0)
-        spread = [place for place in fit if len(place.shape) == rank and (rank < 4 or place.shape[2:] != (1, 1))]
+                self._why[name] = why or "puts out features of no known topology"
+        rank = max((len(place.shape) for place, _ in fit), default=0)
+        spread = [each for each in fit if len(each[0].shape) == rank and (rank < 4 or each[0].shape[2:] != (1, 1))]
         fit = spread or fit
-        wanted = [place for place in fit if not isinstance(self._modules[place.slot], DROPOUTS)] or fit
-        return wanted[-1] if wanted else None
+        wanted = [(place, module) for place, module in fit if not _is_idle(module, place.topology)] or fit
+        return wanted[-1][0] if wanted else None
 
     def _outermost(self, block: Block) -> str:
         """The submodule of the shortest name that puts out the same tensor and may have a slot."""
@@ -270,6 +271,12 @@ def _differ(one: Any, other: Any) -> bool:
 
 
 DROPOUTS = nn.modules.dropout._DropoutNd
+
+
+def _is_idle(module: nn.Module, topology: Topology) -> bool:
+    """Whether the step of the work is done before it: it is a dropout, or a norm that begins the next step."""
+    is_norm = not any(map(_is_layer, module.modules())) and any(True for _ in module.parameters())
+    return isinstance(module, DROPOUTS) or (topology.layout.norm_first and is_norm)
 
 
 def _rows(example: Example) -> int:

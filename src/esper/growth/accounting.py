@@ -2,7 +2,8 @@
 
 Operations are counted by PyTorch's own counter (a multiply-add is two), extended by what it leaves out and
 small networks cannot neglect: one operation per output element of a pointwise function, one per input element
-of a reduction, and the handful per element that a normalisation takes.
+of a reduction, and the handful per element that a normalisation takes. Attention counts as if every token looked at
+all, hidden ones too. Looking up an embedding computes nothing.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.backends import mha
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from esper.contracts import Operator, SlotId
@@ -29,11 +31,12 @@ NORM_OPERATIONS = 7  # per element: sum, square, sum, subtract, scale, weigh, sh
 _POINTWISE = (
     aten.add, aten.sub, aten.mul, aten.div, aten.neg, aten.pow, aten.exp, aten.sqrt, aten.rsqrt, aten.sigmoid,
     aten.tanh, aten.relu, aten.gelu, aten.silu, aten.hardtanh, aten.hardswish, aten.hardsigmoid, aten.leaky_relu,
-    aten.elu, aten.add_, aten.mul_, aten.relu_, aten.hardtanh_, aten.silu_, aten.hardswish_, aten.leaky_relu_,
+    aten.elu, aten.sin, aten.cos,
+    aten.add_, aten.mul_, aten.relu_, aten.hardtanh_, aten.silu_, aten.hardswish_, aten.leaky_relu_,
 )  # fmt: skip
 _REDUCTIONS = (
     aten.sum, aten.mean, aten.max_pool2d_with_indices, aten.avg_pool2d, aten._adaptive_avg_pool2d, aten._softmax,
-    aten._log_softmax,
+    aten._safe_softmax, aten._log_softmax,
 )  # fmt: skip
 _NORMS = (
     aten.native_group_norm, aten.native_layer_norm, aten.native_batch_norm, aten._native_batch_norm_legit,
@@ -80,11 +83,14 @@ def count_flops(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
 @contextmanager
 def _every_operation() -> Iterator[None]:
-    """PyTorch's transformer layers have a fast path for evaluation, one operation that no counter sees into."""
+    """PyTorch's transformer layers have a fast path for evaluation, and attention has kernels of each device's own:
+    single operations that no counter sees into.
+    """
     fast = mha.get_fastpath_enabled()
     mha.set_fastpath_enabled(False)
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
         mha.set_fastpath_enabled(fast)
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from esper.contracts import Operator, Topology
 from esper.growth.caches import LooksBack
-from esper.growth.interface import Call
+from esper.growth.interface import NO_CALL, Call
 
 
 class FeatureGate(nn.Module):
@@ -36,7 +36,7 @@ class Seed(nn.Module):
 
     def forward(self, h: Tensor, alpha: float | Tensor, call: Call | None = None) -> Tensor:
         """The blended features, in the precision of `h`; alpha is above 0. `call` is that of the submodule in front."""
-        delta = self.delta(h, call or Call()) if isinstance(self.delta, LooksBack) else self.delta(h)
+        delta = self.delta(h, call or NO_CALL) if isinstance(self.delta, LooksBack) else self.delta(h)
         d: Tensor = delta.to(h.dtype)  # autocast runs some operations, such as norms, in full precision
         if self.operator is Operator.MULTIPLY:
             return h * (1.0 + alpha * torch.tanh(d))

@@ -25,6 +25,7 @@ from esper.contracts import (
     SlotSnapshot,
     Stage,
     StageChanged,
+    Topology,
     Verdict,
     nearest,
 )
@@ -148,7 +149,7 @@ class Body(nn.Module):
             self.sink.write(OperationRefused(self.epoch, action.op.name, action.slot, verdict.reasons))
         elif action.op is not Op.WAIT:
             slot = self.slot(str(action.slot))
-            state = _NEXT[action.op](slot, action)
+            state = _NEXT[action.op](slot.state, action, slot.site.topology)
             if action.op is Op.GERMINATE:
                 state = replace(state, quality_at_birth=self.quality)
             self._become(slot, state, verdict.reasons)
@@ -331,25 +332,25 @@ class Body(nn.Module):
             average.follow(slot)
 
 
-def _germinate(slot: Slot, action: Action) -> SlotState:
-    blueprint = find_blueprint(str(action.blueprint), slot.site.topology)
+def _germinate(state: SlotState, action: Action, topology: Topology) -> SlotState:
+    blueprint = find_blueprint(str(action.blueprint), topology)
     plan = Plan(blueprint.name, action.style, action.tempo, action.alpha_target)
-    return slot.state.germinated(plan, blueprint.birth)
+    return state.germinated(plan, blueprint.birth)
 
 
-def _set_alpha_target(slot: Slot, action: Action) -> SlotState:
-    return slot.state.retargeted(action.alpha_target, int(action.alpha_speed), action.alpha_curve, action.style)
+def _set_alpha_target(state: SlotState, action: Action, topology: Topology) -> SlotState:
+    return state.retargeted(action.alpha_target, int(action.alpha_speed), action.alpha_curve, action.style)
 
 
-def _prune(slot: Slot, action: Action) -> SlotState:
-    return slot.state.pruned(int(action.alpha_speed), action.alpha_curve)
+def _prune(state: SlotState, action: Action, topology: Topology) -> SlotState:
+    return state.pruned(int(action.alpha_speed), action.alpha_curve)
 
 
-_NEXT: dict[Op, Callable[[Slot, Action], SlotState]] = {
+_NEXT: dict[Op, Callable[[SlotState, Action, Topology], SlotState]] = {
     Op.GERMINATE: _germinate,
-    Op.ADVANCE: lambda slot, action: slot.state.advanced(),
+    Op.ADVANCE: lambda state, action, topology: state.advanced(),
     Op.SET_ALPHA_TARGET: _set_alpha_target,
     Op.PRUNE: _prune,
-    Op.FOSSILIZE: lambda slot, action: slot.state.fossilized(),
+    Op.FOSSILIZE: lambda state, action, topology: state.fossilized(),
 }
-"""The state that each op brings a slot to."""
+"""What each op makes of a slot's state."""

@@ -1,8 +1,8 @@
 """Keys and values of earlier tokens: how seeds that look back keep theirs where the host keeps its own.
 
 A host that generates token by token is called with one token and a cache. The caches of the `transformers` library are
-known, which submodules take as `past_key_values`: a list of layers, to which a seed adds one for itself. So whatever
-is done to the cache, such as reordering the beams of a search, is done to the seed's layer too.
+known: a list of layers, to which a seed adds one for itself. So whatever is done to the cache, such as reordering the
+beams of a search, is done to the seed's layer too.
 """
 
 import copy
@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from esper.contracts import EsperError
 from esper.growth.interface import Call, parameters_of
 
-CACHE, LAYER = "past_key_values", "layer_idx"
-"""What caches are called where they are given, and the attribute of submodules that says which layer is theirs."""
+ARGUMENTS = ("past_key_values", "layer_past")
+"""As what submodules take a cache."""
+LAYER = "layer_idx"
+"""The attribute of a submodule that says which of a cache's layers is its own."""
 REMEMBERS = re.compile("past|cache|^hx$")
 """Arguments of this name bring back what was computed before."""
 
@@ -38,13 +40,20 @@ class CacheUse:
     host_layer: int | None = None
     own_layer: int = 0
 
+    def given(self, call: Call) -> Any:
+        """The cache in a call; None if there is none."""
+        return next((each for name in ARGUMENTS if (each := call.value(name, self.names)) is not None), None)
+
     def without(self, call: Call) -> Call:
         """The same call without a cache."""
-        return call if call.value(CACHE, self.names) is None else call.replaced(CACHE, None, self.names)
+        for name in ARGUMENTS:
+            if call.value(name, self.names) is not None:
+                call = call.replaced(name, None, self.names)
+        return call
 
     def cache_in(self, call: Call) -> Any:
-        """The cache that was given, with a layer for the seed; None if there was none."""
-        cache = call.value(CACHE, self.names)
+        """The cache in a call, with a layer for the seed; None if there is none."""
+        cache = self.given(call)
         if cache is None:
             return None
         layers = getattr(cache, "layers", None)
@@ -64,8 +73,8 @@ class CacheUse:
         kept, needed = (int(cache.layers[each].get_seq_length()) for each in (self.own_layer, self.host_layer))
         if kept != needed:
             raise UnusableCache(
-                f"the cache has {needed} tokens, of which the seed has seen {kept}; begin a new cache after a seed came "
-                "or went"
+                f"the cache has {needed} tokens, of which the seed has seen {kept}; begin a new cache after a seed "
+                "came or went"
             )
 
 
@@ -80,10 +89,13 @@ def _empty_like(layer: Any) -> Any:
     return empty
 
 
+NO_CACHE = CacheUse()
+
+
 class LooksBack(nn.Module):
     """A part of a seed that looks at earlier tokens. It is told of the submodule's call, and how to use its cache."""
 
-    use = CacheUse()
+    use = NO_CACHE
 
     def with_cache(self, use: CacheUse) -> Self:
         """The same module, behind another submodule."""
@@ -104,6 +116,7 @@ def layers_in(part: nn.Module) -> set[int]:
 
 
 def layer_of(part: nn.Module) -> int | None:
+    """The layer of a cache that is the submodule's own."""
     layer = getattr(part, LAYER, None)
     return layer if isinstance(layer, int) else None
 

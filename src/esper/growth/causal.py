@@ -44,7 +44,9 @@ class CausalAttention(LooksBack):
         if cache is not None:
             key, value = cache.update(key, value, own)
             self.use.require_in_step(cache)
-        mask = _mask(call.value(MASK, self.use.names), query, key)
+        mask = _mask(call.value(MASK, self.use.names), positions, key.shape[2])
+        if mask is not None and mask.is_floating_point():
+            mask = mask.to(query.dtype)
         gathered = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=mask is None and tokens == key.shape[2]
         )
@@ -62,24 +64,24 @@ def turned(x: Tensor, positions: Tensor) -> Tensor:
     return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1)
 
 
-def _mask(given: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-    """What may be seen: as the host's mask (B, heads, T, S) says, or all earlier tokens that its (B, S) does not hide.
-
-    None if that is all earlier tokens, and they are all there.
+def _mask(given: Tensor | None, positions: Tensor, asked: int) -> Tensor | None:
+    """What tokens at these positions may see of so many keys: as the host's mask (B, heads, T, S) says, or all earlier
+    tokens that its (B, S) does not hide. None if these are all tokens, and nothing is hidden.
     """
-    asking, asked = query.shape[2], key.shape[2]
     if given is not None and not (isinstance(given, Tensor) and given.ndim in (2, 4)):
         raise UnknownMask(
             f"a seed's attention was given a mask that is a {type(given).__name__}; use a model with "
             "attn_implementation='sdpa' or 'eager'"
         )
     if given is not None and given.ndim == 4:
-        return given if given.dtype == torch.bool else given.to(query.dtype)
-    if given is None and (asking == 1 or asking == asked):
+        return given
+    asking = len(positions)
+    if given is None and asking == asked:
         return None
-    offset = asked - asking
-    earlier = torch.ones(asking, asked, dtype=torch.bool, device=key.device).tril(offset)
+    # Some caches have room for later keys than there are, others have dropped early ones.
+    itself = positions - positions[-1] + positions[-1].clamp(max=asked - 1)
+    keys = torch.arange(asked, device=positions.device)
+    earlier = keys <= itself[:, None]
     if given is None:
         return earlier
-    itself = torch.eye(asking, asked, dtype=torch.bool, device=key.device).roll(offset, dims=1)
-    return earlier & (given[:, None, None, -asked:].bool() | itself)
+    return earlier & (given[:, None, None, -asked:].bool() | (keys == itself[:, None]))

@@ -1,7 +1,8 @@
 """What a newborn would gain: the gradient that a seed of each blueprint would get in a slot that has none.
 
-Before it is blended in, the rest of the network is as it is without it. All that is needed are the features at the slot
-and the gradient of the loss there, which an ordinary training pass computes anyway, and a pass through the newborn alone.
+Before it is blended in, the rest of the network is as it is without it. All that is needed are the features at the
+slot and the gradient of the loss there, which an ordinary training pass computes anyway, and a pass through the newborn
+alone.
 """
 
 import math
@@ -17,9 +18,9 @@ from torch import Tensor, nn
 from esper.contracts import Birth, Gain, Operator
 from esper.growth.blending import assemble
 from esper.growth.blueprints import Blueprint
-from esper.growth.caches import CacheUse
+from esper.growth.caches import NO_CACHE, CacheUse
 from esper.growth.front import Front
-from esper.growth.interface import Call
+from esper.growth.interface import NO_CALL, Call
 
 Numbers = NDArray[np.float32]
 
@@ -117,7 +118,7 @@ class Newborn:
         operator: Operator,
         device: torch.device,
         dtype: torch.dtype,
-        use: CacheUse = CacheUse(),
+        use: CacheUse = NO_CACHE,
     ) -> None:
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(SEED)
@@ -155,7 +156,7 @@ class Newborn:
 
 @torch.enable_grad()
 def first_gradients(
-    newborns: Sequence[Newborn], h: Tensor, parts: Sequence[Tensor], alpha: float = 1.0, call: Call = Call()
+    newborns: Sequence[Newborn], h: Tensor, parts: Sequence[Tensor], alpha: float = 1.0, call: Call = NO_CALL
 ) -> list[Numbers]:
     """For each newborn (parts, parameters): the gradients that it gets from features `h`, if blended they get `parts`.
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from esper.contracts import SlotId
 from esper.growth.attachment import attach, detach
-from esper.growth.caches import CACHE, LAYER, CacheUse, cache_layers, layers_in, remembers
+from esper.growth.caches import ARGUMENTS, LAYER, NO_CACHE, CacheUse, cache_layers, layers_in, remembers
 from esper.growth.copies import bare, hollow
-from esper.growth.interface import Call, features_in, parameters_of
+from esper.growth.interface import NO_CALL, Call, features_in, parameters_of
 from esper.growth.proof import EVALUATION, Example, in_mode, run
 
 
@@ -23,8 +23,8 @@ class Front:
     """
 
     module: nn.Module = field(compare=False, repr=False)
-    use: CacheUse = CacheUse()
-    call: Call = field(default=Call(), compare=False, repr=False)
+    use: CacheUse = NO_CACHE
+    call: Call = field(default=NO_CALL, compare=False, repr=False)
     parameters: int = 0
     looks_back: bool = False
     block: bool = False
@@ -38,8 +38,9 @@ def front_of(host: nn.Module, name: SlotId, number: int) -> Front:
     """The submodule `name` of a host without slots; `number` tells it from others that have seeds."""
     module = host.get_submodule(name)
     names = parameters_of(module)
-    layers = layers_in(module) if CACHE in names else set()
-    return Front(module, CacheUse(names, min(layers, default=None), cache_layers(host) + number))
+    layers = layers_in(module) if set(ARGUMENTS) & set(names) else set()
+    host_layer = layers.pop() if len(layers) == 1 else None
+    return Front(module, CacheUse(names, host_layer, cache_layers(host) + number))
 
 
 def fronts_of(host: nn.Module, names: Sequence[SlotId], example: Example) -> dict[SlotId, Front]:
@@ -49,10 +50,12 @@ def fronts_of(host: nn.Module, names: Sequence[SlotId], example: Example) -> dic
     fronts = {}
     for number, name in enumerate(names):
         front = front_of(host, name, number)
-        call, features = heard[name]
-        call = front.use.without(call)
-        looks_back = forgetful or front.use.host_layer is not None
-        block = looks_back and _is_block(front, call, features)
+        heard_call, features = heard[name]
+        call = front.use.without(heard_call)
+        given = call.value(front.use.names[0], front.use.names) if front.use.names else None
+        inner = isinstance(given, Tensor) and given.shape[:2] == features.shape[:2] and given.is_floating_point()
+        looks_back = forgetful or (inner and front.use.host_layer is not None)
+        block = looks_back and inner and _is_block(front, call)
         one_row = call.first_rows(1, of=len(features))
         parameters = sum(each.numel() for each in front.module.parameters())
         fronts[name] = Front(front.module, front.use, one_row, parameters, looks_back, block)
@@ -83,13 +86,10 @@ def _heard(host: nn.Module, names: Sequence[SlotId], example: Example) -> dict[S
     return {name: listener.heard[0] for name, listener in listeners.items()}
 
 
-def _is_block(front: Front, call: Call, features: Tensor) -> bool:
-    """Whether it is the identity without its weights: it adds to the features, and nothing comes after that."""
-    given = call.value(front.use.names[0], front.use.names) if front.use.names else None
-    weights = dict(front.module.named_parameters())
-    if not isinstance(given, Tensor) or given.shape != features.shape or given.is_meta:
-        return False
-    if len(layers_in(front.module)) > 1 or not any(each.ndim > 1 for each in weights.values()):
+def _is_block(front: Front, call: Call) -> bool:
+    """Whether it is the identity without its weights: it adds to what it is given, and nothing comes after that."""
+    weights, given = dict(front.module.named_parameters()), call.value(front.use.names[0], front.use.names)
+    if given.is_meta or not any(each.ndim > 1 for each in weights.values()):
         return False
     still = {name: torch.zeros_like(each) for name, each in weights.items()}
     try:

@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from dataclasses import asdict, dataclass
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 

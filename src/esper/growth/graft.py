@@ -1,6 +1,7 @@
 """Grafting: slots behind named submodules of any `nn.Module`. Everything is checked before anything is changed."""
 
 from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -13,6 +14,7 @@ from esper.growth.body import Body
 from esper.growth.features import NotFeatures, check_features
 from esper.growth.front import Front, fronts_of
 from esper.growth.gates import Thresholds
+from esper.growth.interface import Call
 from esper.growth.proof import EVALUATION, Calls, Example, arguments_of, calls, first_difference, outputs, run
 from esper.growth.reach import reaches
 from esper.growth.slot import Site, Slot
@@ -86,12 +88,19 @@ def graft(
     tokens = causal_tokens(model, names, example)
     topologies = {name: _topology(name, features[name], _wanted(topology, name), tokens) for name in names}
     fronts, seen = fronts_of(model, names, example), reaches(model, names, example)
-    sites = []
-    for name, kind in topologies.items():
-        shape, front = tuple(features[name].shape), fronts[name]
-        offered = _offered(name, kind, front, blueprints)
-        at = order.index(name)
-        sites.append(Site(name, kind, shape[kind.channel_axis], at, shape[1:], offered, front, seen.get(name)))
+    sites = [
+        Site(
+            slot=name,
+            topology=kind,
+            channels=features[name].shape[kind.channel_axis],
+            position=order.index(name),
+            shape=tuple(features[name].shape[1:]),
+            blueprints=_offered(name, kind, fronts[name], blueprints),
+            front=fronts[name],
+            reach=seen.get(name),
+        )
+        for name, kind in topologies.items()
+    ]
     slots = [Slot(site, features[site.slot]) for site in sites]
     cost = _host_cost(model, example)
     _prove_unchanged(model, slots, example)
@@ -125,11 +134,15 @@ def _checked_names(model: nn.Module, at: Sequence[SlotId]) -> list[SlotId]:
 
 
 def _host_cost(model: nn.Module, example: Example) -> Cost:
-    """For one sample."""
-    flops = count_flops(run, model, example, EVALUATION)
-    args, kwargs = arguments_of(example)
-    batch = next((v.shape[0] for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.ndim), 1)
-    return Cost(count_parameters(model.parameters()), flops // max(1, batch))
+    """For one sample, run alone if the host can be."""
+    parameters, whole = count_parameters(model.parameters()), Call(*arguments_of(example))
+    tensors = [each for each in (*whole.args, *whole.kwargs.values()) if isinstance(each, Tensor) and each.ndim]
+    batch = max(1, tensors[0].shape[0]) if tensors else 1
+    one = whole.first_rows(1, of=batch)
+    try:
+        return Cost(parameters, count_flops(run, model, one.kwargs or one.args, EVALUATION))
+    except Exception:  # anybody's code
+        return Cost(parameters, count_flops(run, model, example, EVALUATION) // batch)
 
 
 def _checked_calls(found: Calls, names: Sequence[SlotId]) -> tuple[SlotId, ...]:

@@ -52,6 +52,9 @@ class Call:
         return self.each(lambda each: (each[:rows] if each.ndim and each.shape[0] == of else each).detach())
 
 
+NO_CALL = Call()
+
+
 def parameters_of(module: nn.Module) -> tuple[str, ...]:
     """The names of what the submodule takes, in order."""
     return tuple(inspect.signature(module.forward).parameters)

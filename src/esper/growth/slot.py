@@ -23,8 +23,8 @@ from esper.growth.reach import Reach
 class Site:
     """What a slot is attached to, fixed for life.
 
-    `position` is its place in the forward pass, `shape` that of one sample's features, without the batch. `front` is the
-    submodule in front of the slot. `reach` is how much of an image they see, if that could be measured.
+    `position` is its place in the forward pass, `shape` that of one sample's features, without the batch. `front` is
+    the submodule in front of the slot. `reach` is how much of an image they see, if that could be measured.
     """
 
     slot: SlotId
