@@ -7,9 +7,9 @@
 
 The text is in the package, the network has width 64 and sees 64 characters, batches are of 32 windows, AdamW has a rate
 of 0.003, which rises in the first 5 % of training and falls evenly to nothing in the last 40 %. Budgets count in the
-FLOPs of 1,800 steps of four layers, with forward and backward pass. Policies grow a host of two layers in 30 epochs of as
-many batches as give that host the budget; what grows costs more. Rows have bits per character on the test split, at the
-end of training; they go to `benchmarks/results/language.csv`, and what is there is not played again.
+FLOPs of 1,800 steps of four layers, with forward and backward pass. Policies grow a host of two layers in 30 epochs, of
+as many batches as give that host the budget; what grows costs more. Rows have bits per character on the test split, at
+the end of training; they go to `benchmarks/results/language.csv`, and what is there is not played again.
 
 Arms, on held-out seeds:
 
@@ -17,10 +17,10 @@ Arms, on held-out seeds:
 - `search:32`: the best schedule that so many trainings find, on other seeds.
 - `depth:4`: a network of so many layers from scratch, with the whole budget. `depth:4@tamiyo` has the FLOPs that
   `tamiyo` used on that seed, and so have all that end in `@tamiyo`.
-- `stack:1-2-4:0.1-0.3`: from one layer to two after 10 % of the FLOPs, to four after 30 %; new layers are copies of those
-  that they stand behind.
-- `scratch@tamiyo`, `widened@tamiyo`, `deepened@tamiyo`: the topology that `tamiyo` grew on that seed, and the host with
-  more width or depth, until it has as many parameters.
+- `stack:1-2-4:0.1-0.3`: from one layer to two after 10 % of the FLOPs, to four after 30 %; new layers are copies of
+  those that they stand behind.
+- `scratch@tamiyo`, `widened@tamiyo`, `deepened@tamiyo`: the topology that `tamiyo` grew on that seed, and the host
+  with more width or depth, until it has as many parameters.
 
 With `--development` seeds are those of searches, so that schedules can be chosen on them.
 """

@@ -94,7 +94,8 @@ def narrate_episode(
 def _draw(env: GrowEnv, narrator: Narrator, title: str, seed: int, picture: Path, console: Console) -> None:
     twin = [each.quality or 0.0 for each in twin_curve(env.task, env.splits, seed, env.world)]
     events, alphas = tuple(narrator.events), narrator.alphas
-    drawn = draw_episode(EpisodeStory(title, env.task.horizon, env.task.slots, events, alphas, twin), picture)
+    told = EpisodeStory(title, env.task.horizon, env.task.slots, events, alphas, twin, narrator.metric)
+    drawn = draw_episode(told, picture)
     console.print(f"picture: {picture}" if drawn else 'no picture: pip install "esper-growth[demo]"', soft_wrap=True)
 
 
