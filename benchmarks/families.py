@@ -97,7 +97,10 @@ def largest_in(env: GrowEnv, place: int) -> Schedule:
     env.reset(seed=0)
     assert env.episode is not None
     slot = env.episode.snapshot.slots[place]
-    largest = max(slot.blueprints, key=lambda each: find_blueprint(each, slot.topology).parameters(slot.channels))
+    largest = max(
+        slot.blueprints,
+        key=lambda each: find_blueprint(each, slot.topology).parameters(slot.channels, slot.front_parameters),
+    )
     return Schedule((ScheduledSeed(0, slot.slot, largest, Style.LINEAR_ADD),))
 
 

@@ -86,7 +86,7 @@ def structures(slots: Sequence[SlotSnapshot], most_seeds: int, most_parameters: 
 
 def parameters(slot: SlotSnapshot, blueprint: str) -> int:
     """Of a seed of that kind in that slot."""
-    return find_blueprint(blueprint, slot.topology).parameters(slot.channels)
+    return find_blueprint(blueprint, slot.topology).parameters(slot.channels, slot.front_parameters)
 
 
 def climb(backend: Backend, task: str, candidates: Sequence[Structure]) -> list[Row]:

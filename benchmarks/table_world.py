@@ -235,7 +235,8 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
             alpha=state.schedule.alpha,
             alpha_target=state.alpha_target,
             alpha_mode=state.schedule.mode,
-            parameters=find_blueprint(plan.blueprint, empty.topology).parameters(empty.channels) + gate,
+            parameters=find_blueprint(plan.blueprint, empty.topology).parameters(empty.channels, empty.front_parameters)
+            + gate,
             gradient_norm=state.gradient_norm,
             contribution=state.contribution,
             improvement=None if born is None or quality is None else quality - born,

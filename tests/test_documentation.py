@@ -13,6 +13,7 @@ from esper.environment.observation import BLUEPRINT_FEATURES, SlotView
 from esper.environment.observer import offer_of
 from esper.rewards import TERMS_OF, Mode, RewardConfig, TermName
 from esper.rewards.potentials import PROGRESS
+from esper.runs.recordings.schema import COLUMNS
 from esper.telemetry import KINDS, AnomalyConfig, Level, TelemetryConfig, events
 from esper.telemetry.metrics import METRICS
 from esper.telemetry.query import open_run, query
@@ -207,3 +208,15 @@ def kind_row(name: str) -> str:
     space = ("yes" if kind.space else "no") if image else "no pixels"
     drawn = "; ".join(f"{each} {among}" for each, among in kind.ranges.items())
     return f"{', '.join(drawn_by)} | {space} | {drawn} | {kind.meaning}"
+
+
+def test_recordings_md_has_every_column_with_its_type():
+    told: dict[str, str] = {}
+    names = list(COLUMNS)
+    for line in page("recordings.md").splitlines():
+        found = re.match(r"\| (`.*?`) \| ([A-Z]+(?:\[\])?) \|", line)
+        if found:
+            cell = re.findall(r"`(\w+)`", found[1])
+            through = names[names.index(cell[0]) : names.index(cell[-1]) + 1] if "..." in found[1] else cell
+            told |= dict.fromkeys(through, found[2])
+    assert_same(told, COLUMNS)

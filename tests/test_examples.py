@@ -71,6 +71,7 @@ def test_the_demo_says_what_is_wrong_with_an_argument_before_it_starts(arguments
         ("gardener_transformers.py", "of what is delivered"),
         ("gardener_lightning.py", "harvested: "),
         ("gardener_trainer.py", "of what is delivered"),
+        ("gardener_language_model.py", "with the cache it writes the same as without: True"),
     ],
 )
 def test_a_gardener_joins_loops_of_many_kinds(name, kept, run):

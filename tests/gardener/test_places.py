@@ -139,5 +139,7 @@ def test_a_model_without_places_is_told_why():
         def forward(self, x):
             return self.head(self.reader(self.words(x))[0][:, -1])
 
-    with pytest.raises(NoPlace, match="reader: puts out a tuple"):
+    with pytest.raises(
+        NoPlace, match=r"reader: puts out shape \(2, 5, 6\), which does not show which axis has the channels"
+    ):
         find_places(Recurrent(), "auto", torch.zeros(2, 5, dtype=torch.long))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import esper
-from esper.contracts import Kind, Style, Topology
+from esper.contracts import Birth, Kind, Style, Topology
 from esper.growth import (
     DuplicateBlueprint,
     UnknownBlueprint,
@@ -27,8 +27,14 @@ ALL = [
     for each in blueprints_for(topology)
     if each.build.__module__.startswith("esper.")  # other tests register seeds that misbehave on purpose
 ]
-every_blueprint = pytest.mark.parametrize("each", ALL, ids=lambda each: f"{each.topology}-{each.name}")
+BORN_ZERO = [each for each in ALL if each.birth is Birth.ZERO]
+"""What is born as a copy needs a host; `test_transformers.py` has them."""
+every_blueprint = pytest.mark.parametrize("each", BORN_ZERO, ids=lambda each: f"{each.topology}-{each.name}")
 ALPHAS = [0.3, 1.0]
+
+
+SHAPES = {Topology.CNN: (8, 5, 5), Topology.DENSE: (8,), Topology.TRANSFORMER: (5, 8)}
+"""Of one sample's features."""
 
 
 def seed_of(each, style: Style, channels: int = 8) -> Seed:
@@ -36,9 +42,8 @@ def seed_of(each, style: Style, channels: int = 8) -> Seed:
     return Seed(each.build(channels), style.operator, gate)
 
 
-def features(each, channels: int = 8, n: int = 6, size: int = 5) -> Tensor:
-    shape = (n, channels, size, size) if each.topology is Topology.CNN else (n, channels)
-    return torch.randn(shape)
+def features(each, n: int = 6) -> Tensor:
+    return torch.randn(n, *SHAPES[each.topology])
 
 
 def test_the_design_asks_for_these():
@@ -91,7 +96,7 @@ def test_trained_seed_learns_and_every_parameter_takes_part(each, style):
 
 
 def test_parameter_count_is_known_without_building():
-    for each, channels in itertools.product(ALL, [1, 2, 3, 8, 17, 64]):
+    for each, channels in itertools.product(BORN_ZERO, [1, 2, 3, 8, 17, 64]):
         random_state = torch.get_rng_state()
         count = each.parameters(channels)
         assert torch.equal(torch.get_rng_state(), random_state)
@@ -100,8 +105,9 @@ def test_parameter_count_is_known_without_building():
 
 def test_blueprint_works_at_any_resolution_batch_and_leading_axes():
     images = [(n, 8, *size) for n in (1, 3) for size in [(1, 1), (2, 3), (7, 7), (32, 5)]]
-    shapes = {Topology.CNN: images, Topology.DENSE: [(3, 8), (3, 5, 8), (1, 2, 2, 8)]}
-    for each in ALL:
+    shapes: dict[Topology, list[tuple[int, ...]]] = {Topology.CNN: list(images)}
+    shapes |= {Topology.DENSE: [(3, 8), (3, 5, 8), (1, 2, 2, 8)], Topology.TRANSFORMER: [(3, 1, 8), (1, 7, 8)]}
+    for each in BORN_ZERO:
         for shape in shapes[each.topology]:
             seed = seed_of(each, Style.GATED)
             for parameter in seed.parameters():
@@ -127,6 +133,7 @@ def test_a_user_registers_a_transformer_blueprint_and_grows_it(monkeypatch):
         blueprint("adapter", topology="transformer", kind=Kind.MIX_CHANNELS)(adapter)
     host = nn.Sequential(nn.Embedding(11, 6), nn.Linear(6, 6))
     body = esper.graft(host, at=["0"], example=torch.zeros(2, 3, dtype=torch.long))
+    assert body.snapshots()[0].topology is Topology.TRANSFORMER, "a host in which no token sees another is causal"
     assert body.snapshots()[0].blueprints == ("adapter",)
     assert body.snapshots()[0].channels == 6
 

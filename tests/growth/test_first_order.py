@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 import esper
 from esper.contracts import Action, Gain, Kind, Op, Operator, Stage, Style, Topology
-from esper.growth import AlphaSchedule, Body, DenseHost, blueprint, blueprints_for
+from esper.growth import AlphaSchedule, Body, DenseHost, blueprint, blueprints_for, find_blueprint
 from esper.growth.blueprints import Blueprint, registry
 from esper.growth.first_order import MEASURED_AFTER, ROWS, SETTLING_EPOCHS, Newborn, first_gradients, gains_of
-from tests.growth.cases import CASES, CLASSES, Case, full_state, gradients, logits, loss_of, same
+from tests.growth.cases import CASES, CLASSES, LANGUAGE, Case, full_state, gradients, loss_of, same
 
 
 class Tokens(nn.Module):
@@ -37,6 +37,7 @@ OWN = [
     for each in blueprints_for(topology)
     if each.build.__module__.startswith("esper.")
 ]
+OWN += [(LANGUAGE[0], find_blueprint(name, Topology.TRANSFORMER)) for name in ("attention", "block")]
 
 
 def grafted(case: Case) -> Body:
@@ -47,7 +48,7 @@ def grafted(case: Case) -> Body:
 
 def backward(case: Case, body: Body, rows: int = 4) -> None:
     body.zero_grad()
-    nn.functional.cross_entropy(logits(body(case.inputs(rows))), case.labels(rows)).backward()
+    loss_of(case)(body(case.inputs(rows))).backward()
 
 
 def measured(case: Case, body: Body) -> Body:
@@ -82,8 +83,8 @@ def test_the_gradients_are_those_of_a_real_newborn(case, each, style, alpha):
     body.watch_gains()
     backward(case, body)
     seed = newborn(body, slot, each, style.operator)
-    h, g = body.slot(slot).meter._seen
-    (found,) = first_gradients([seed], h, [g], alpha)
+    h, g, call = body.slot(slot).meter._seen
+    (found,) = first_gradients([seed], h, [g], alpha, call)
     twin = planted(body, slot, seed, each.name, style, alpha)
     backward(case, twin)
     real = list(zip(twin.slot(slot).seed.parameters(), seed.seed.parameters(), strict=True))

@@ -231,6 +231,9 @@ def test_a_copy_is_the_block_once_more_and_alpha_comes_from_nothing(case: Case):
     tokens = case.inputs()
     with body.eval().only(()), torch.no_grad():
         assert torch.equal(logits(body(tokens)), logits(host(tokens))), "alpha 0 is exactly the host"
+        outputs = body.coalition_outputs([{slot}, ()], tokens)
+        assert torch.equal(logits(outputs[frozenset({slot})]), logits(body.host(tokens)))
+        assert torch.equal(logits(outputs[frozenset()]), logits(host(tokens)))
     seed, block = body.slot(slot).seed, host.get_submodule(slot)
     assert count_parameters(seed.parameters()) == body.snapshots()[1].front_parameters
     assert not {id(each) for each in seed.parameters()} & {id(each) for each in body.host_weights()}

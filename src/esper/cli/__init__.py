@@ -13,6 +13,8 @@ COMMANDS = {
     "resume": ("esper.cli.train:resume", "go on with a run that was interrupted, killed or failed"),
     "play": ("esper.cli.play:play", "play one episode and tell what happens, epoch by epoch"),
     "exam": ("esper.cli.exam:exam", "compare policies on held-out seeds, with intervals"),
+    "record": ("esper.cli.record:record", "play and keep whole episodes, for learners that do not play"),
+    "recording": ("esper.cli.record:recording", "show a recording, or carry it to and from a Minari data set"),
     "survey": ("esper.cli.survey:survey", "train every single seed on many tasks: what there is to win"),
     "fit": ("esper.cli.fit:fit", "make a ranker from a survey: the bar for learned controllers"),
     "runs": ("esper.cli.runs:runs", "list runs with state, progress, best and age"),

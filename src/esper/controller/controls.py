@@ -1,5 +1,6 @@
 """Policies that anything worth having must beat: no growth, and growth at random."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,12 +33,14 @@ class RandomLegal:
         return codec
 
     def act(self, observation: Arrays, state: ActionCodec, generator: torch.Generator) -> tuple[Decision, ActionCodec]:
-        op = _draw(observation["mask_op"], generator)
-        chosen = {Head.OP: op}
+        chosen: dict[Head, int] = {}
+        log_probs: dict[Head, float] = {}
         for head in Head:
-            if head is not Head.OP and head in HEADS_OF[Op(op)]:
-                chosen[head] = _draw(_mask(observation, head, chosen), generator)
-        return Decision(Choices((chosen.get(head, 0) for head in Head), state)), state
+            if head is Head.OP or head in HEADS_OF[Op(chosen[Head.OP])]:
+                mask = _mask(observation, head, chosen)
+                chosen[head], log_probs[head] = _draw(mask, generator), -math.log(np.count_nonzero(mask))
+        choices = Choices((chosen.get(head, 0) for head in Head), state)
+        return Decision(choices, log_probs=tuple(log_probs.get(head, 0.0) for head in Head)), state
 
 
 def _mask(observation: Arrays, head: Head, chosen: Mapping[Head, int]) -> NDArray[Any]:

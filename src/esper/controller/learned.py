@@ -80,7 +80,8 @@ class Learned:
             course.draw if self.greedy else None,
         )
         choices = Choices(acted.choices[0].tolist(), state.codec)
-        return Decision(choices, acted), Mind(acted.state, course, state.codec, mood)
+        log_probs = None if self.greedy else tuple(acted.log_probs[0].tolist())
+        return Decision(choices, acted, log_probs), Mind(acted.state, course, state.codec, mood)
 
 
 def load_network(path: Path, shown: ObservationFields) -> Network:

@@ -20,6 +20,8 @@ class Decision(NamedTuple):
 
     choices: Choices
     acted: Acted | None = None
+    log_probs: tuple[float, ...] | None = None
+    """Of each head's choice, 0 for heads that were not used; None if nothing was drawn, as the policy was certain."""
 
 
 class Policy(Protocol):

@@ -8,7 +8,7 @@ from esper.contracts import EsperError
 
 RANKER = "ranker"
 SHIPPED: dict[str, str] = {
-    "tamiyo": "8f5cb1d1d5f6c7e4f12713375f95eb57f7a893976f786162210f7964abb660bb",
+    "tamiyo": "032149e9a805c2348316ee63c51c6bfddd52943e8684b283a853bb215a0b38a3",
     "tamiyo-small": "a54f89e848a8231b325237787cc1c45ebb6fa3fc612b9a89c0077e62603e8874",
 }
 """The SHA-256 of each controller's file, by name."""

@@ -123,7 +123,11 @@ def _mistake(model: nn.Module, example: Example) -> Exception | None:
 
 
 def _outcomes(outputs: Sequence[Tensor], example: Example) -> int | None:
-    """The classes, if there is one output with a number for each of several."""
-    rows = next((tensor.shape[0] for tensor in tensors_in(example) if tensor.ndim), None)
-    scores = [each for each in outputs if each.ndim == 2 and each.shape[0] == rows and each.is_floating_point()]
-    return scores[0].shape[1] if len(scores) == 1 and scores[0].shape[1] > 1 else None
+    """The classes, if there is one output with a number for each of several, for every row or every token of it."""
+    given = [tensor.shape for tensor in tensors_in(example) if tensor.ndim]
+    rows = next((shape[:1] for shape in given), None)
+    tokens = next((shape for shape in given if len(shape) == 2), None)
+    scores = [
+        each for each in outputs if each.is_floating_point() and each.ndim > 1 and each.shape[:-1] in (rows, tokens)
+    ]
+    return scores[0].shape[-1] if len(scores) == 1 and scores[0].shape[-1] > 1 else None

@@ -13,6 +13,8 @@ from esper.growth.blueprints import (
     last_zero,
 )
 from esper.growth.body import Body, NotMeasurable, UnknownSlot
+from esper.growth.caches import LooksBack, UnusableCache
+from esper.growth.causal import UnknownMask
 from esper.growth.coalitions import Coalition, UnknownCoalition, evaluating
 from esper.growth.directory import TargetExists
 from esper.growth.gates import InvalidThresholds, Thresholds, judge, ready

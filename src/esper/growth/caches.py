@@ -56,15 +56,19 @@ class CacheUse:
         cache = self.given(call)
         if cache is None:
             return None
-        layers = getattr(cache, "layers", None)
-        if self.host_layer is None or not isinstance(layers, list):
+        if not self.fits(cache):
             raise UnusableCache(
                 f"a seed that looks back was given a {type(cache).__name__}, in which it can keep nothing; call the "
                 "model with use_cache=False, or with a DynamicCache"
             )
+        layers = cache.layers
         while len(layers) <= self.own_layer:
             layers.append(_empty_like(layers[self.host_layer]))
         return cache
+
+    def fits(self, cache: Any) -> bool:
+        """Whether a seed can keep what it needs in that cache; without one, whether it could in such as are known."""
+        return self.host_layer is not None and (cache is None or isinstance(getattr(cache, "layers", None), list))
 
     def require_in_step(self, cache: Any) -> None:
         """What the seed has kept must be as long as what the host has; else the cache is from before its birth."""

@@ -54,7 +54,7 @@ def fronts_of(host: nn.Module, names: Sequence[SlotId], example: Example) -> dic
         call = front.use.without(heard_call)
         given = call.value(front.use.names[0], front.use.names) if front.use.names else None
         inner = isinstance(given, Tensor) and given.shape[:2] == features.shape[:2] and given.is_floating_point()
-        looks_back = forgetful or (inner and front.use.host_layer is not None)
+        looks_back = forgetful or (inner and front.use.fits(front.use.given(heard_call)))
         block = looks_back and inner and _is_block(front, call)
         one_row = call.first_rows(1, of=len(features))
         parameters = sum(each.numel() for each in front.module.parameters())

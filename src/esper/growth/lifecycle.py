@@ -55,8 +55,12 @@ def _rising(plan: Plan) -> AlphaSchedule:
 
 JOINS: dict[Birth, Callable[[Plan], AlphaSchedule]] = {Birth.ZERO: lambda plan: FULL_STRENGTH, Birth.COPY: _rising}
 """Alpha from birth on."""
-MOVES = frozenset({Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING})
-"""Stages in which alpha may be on its way."""
+MOVES: dict[AlphaMode, frozenset[Stage]] = {
+    AlphaMode.STILL: frozenset(Stage),
+    AlphaMode.RISING: frozenset({Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING}),
+    AlphaMode.FALLING: frozenset({Stage.BLENDING}),
+}
+"""The stages in which alpha may do what."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,8 @@ class SlotState:
             raise IllegalTransition(f"stage {self.stage.name} and plan {self.plan} do not go together")
         if rule.holds_seed != (self.schedule.alpha > 0.0):
             raise IllegalTransition(f"stage {self.stage.name} cannot have an alpha of {self.schedule.alpha}")
-        if self.stage not in MOVES and self.schedule.mode is not AlphaMode.STILL:
-            raise IllegalTransition(f"stage {self.stage.name} needs an alpha that stands still")
+        if self.stage not in MOVES[self.schedule.mode]:
+            raise IllegalTransition(f"stage {self.stage.name} cannot have an alpha that is {self.schedule.mode.value}")
         if self.next_style is not None and self.stage is not Stage.BLENDING:
             raise IllegalTransition(f"stage {self.stage.name} cannot have a next style; BLENDING can")
         if self.contribution is not None and not rule.holds_seed:

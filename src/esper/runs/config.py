@@ -73,6 +73,8 @@ class TrainConfig:
     """Held-out seeds on which the finished controller is compared with no growth, heuristic and random; 0 for none."""
     keep: int = 3
     """How many of the latest checkpoints are kept, beside the best one."""
+    trajectories: bool = False
+    """Keep all episodes whole in recording/, for learners that do not play; some 3 kB each."""
     profile: bool = False
     """Profile an update and an episode of an early round; what takes the time is then in profile/."""
     bootstrap_at_horizon: bool = False
@@ -160,6 +162,7 @@ class TrainConfig:
             compute=self.compute(),
             data_dir=self.data_dir or None,
             record=self.telemetry.level not in (Level.OFF, Level.BRIEF),
+            trajectories=self.trajectories,
         )
 
     def expectations(self) -> Expectations:

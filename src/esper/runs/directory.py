@@ -6,12 +6,14 @@ status.json     how far it is, and how it ended
 live/           the episodes that are being played
 checkpoints/    round-00012.pt and so on, and best.pt
 profile/        where the time goes, if that was asked for
+recording/      all episodes, if that was asked for
 run.lock        held by the process that trains
 """
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import filelock
@@ -56,6 +58,7 @@ class RunDirectory(RunFiles):
         super().__init__(path)
         self.checkpoints = path / "checkpoints"
         self.profiles = path / "profile"
+        self.recording = path / "recording"
         self._lock = filelock.FileLock(path / "run.lock")
 
     @classmethod
@@ -117,7 +120,8 @@ class RunDirectory(RunFiles):
 
     def forget_old(self, keep: int) -> None:
         """Remove all but the newest checkpoints, and what an interrupted write has left."""
-        for path in [*self.saved()[keep:], *self.checkpoints.glob(".*.part")]:
+        parts = (folder.glob(".*.part") for folder in (self.checkpoints, self.recording))
+        for path in [*self.saved()[keep:], *chain(*parts)]:
             path.unlink(missing_ok=True)
 
 

@@ -1,5 +1,6 @@
 """An episode as a pure function of a policy, a task and a seed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -36,6 +37,7 @@ from esper.rewards import RewardConfig
 from esper.rl import MOOD, Buffer, MemoryState, Observation, Sequences, value_of
 from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.policies import find_policy
+from esper.runs.trajectory import About, Trajectory, TrajectoryKeeper
 from esper.telemetry import EpisodeFinished, LiveFile, SeedLife
 from esper.telemetry.profiler import now
 
@@ -74,6 +76,8 @@ class Played:
     """In the order in which they happened; empty if they were not asked for."""
     sequences: Sequences | None = field(repr=False)
     """What a learner learns from; None unless a learned policy played."""
+    trajectory: Trajectory | None = field(default=None, repr=False, kw_only=True)
+    """The whole episode, if episodes are kept."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class Game:
     data_dir: str | None = None
     record: bool = True
     """Whether decisions, rewards and changes of stage are kept as events."""
+    trajectories: bool = False
+    """Whether whole episodes are kept, to be written to a recording."""
     live: str = ""
     """The folder in which episodes are shown while they are played; empty for nowhere."""
 
@@ -154,9 +160,9 @@ class Player:
     def play_in(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> Played:
         """The whole episode in this environment."""
         env.sink, env.probe = recorder, recorder.probe
-        sequences, finished = self._episode(env, job, recorder)
+        sequences, finished, trajectory = self._episode(env, job, recorder)
         told = tuple(recorder.events) if self.game.record or job.detailed else ()
-        return Played(job, finished, told, sequences)
+        return Played(job, finished, told, sequences, trajectory=trajectory)
 
     def _live(self, job: Job) -> LiveFile | None:
         return LiveFile(Path(self.game.live), job.round, job.seed) if self.game.live else None
@@ -172,7 +178,9 @@ class Player:
             return Learned(self._network, greedy, game.exploration, game.moods, name=job.policy)
         return find_policy(job.policy)
 
-    def _episode(self, env: GrowEnv, job: Job, recorder: EpisodeRecorder) -> tuple[Sequences | None, EpisodeFinished]:
+    def _episode(
+        self, env: GrowEnv, job: Job, recorder: EpisodeRecorder
+    ) -> tuple[Sequences | None, EpisodeFinished, Trajectory | None]:
         started = now(self.game.compute.device)
         policy, generator = self.policy_for(job), stream(job.seed, "actions")
         observation, _ = env.reset(seed=job.seed if job.world is None else job.world)
@@ -181,6 +189,7 @@ class Player:
         row = (
             Row(env.task.horizon, observation, state.memory, policy.moods > 0) if isinstance(policy, Learned) else None
         )
+        keeper = TrajectoryKeeper(env.codec, observation) if self.game.trajectories else None
         tally, over = EpisodeTally(), False
         while not over:
             seen = observation
@@ -193,16 +202,33 @@ class Player:
                 expected = self._expected(observation, state.memory) if truncated else 0.0
                 row.add(tensors(seen), decision, reward, over, expected, state.mood)
                 recorder.remember(state.memory)
+            if keeper is not None:
+                keeper.add(decision, reward, observation)
         recorder.conclude()
         seconds = now(self.game.compute.device) - started
         finished = tally.finished(env, job, recorder.seeds(), seconds)
-        return None if row is None else row.sequences(), finished
+        kept = None if keeper is None else keeper.trajectory(about(env, job, finished, keeper.drawn))
+        return None if row is None else row.sequences(), finished, kept
 
     def _expected(self, observation: Arrays, state: MemoryState) -> float:
         """Of the state after the horizon, with the masks and the memory that the last action left."""
         if not self.game.bootstrap_at_horizon:
             return 0.0
         return value_of(self._network, tensors(observation), state, torch.tensor([False])).item()
+
+
+def about(env: GrowEnv, job: Job, finished: EpisodeFinished, drawn: bool) -> About:
+    """What a kept episode is about."""
+    return About(
+        task=job.task,
+        policy=job.policy,
+        seed=job.seed,
+        world=job.seed if job.world is None else job.world,
+        round=job.round,
+        score=finished.quality - env.reward_config.rent_weight * math.log(finished.growth),
+        terminated=finished.panic is not None,
+        drawn=drawn,
+    )
 
 
 class Row:

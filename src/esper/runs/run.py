@@ -38,9 +38,11 @@ from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played, Purpose
 from esper.runs.profiling import profile_episode
 from esper.runs.progress import RunProgress
+from esper.runs.recordings import RecordingSchema, write_part
 from esper.runs.run_recorder import RunRecorder
 from esper.runs.seeds import COMPARISON_SEEDS, EVALUATION_SEEDS, training_seed
 from esper.runs.summary import evaluated, summarise, update_event
+from esper.runs.trajectory import Trajectory
 from esper.telemetry import (
     RATIO_KINDS,
     CheckpointWritten,
@@ -225,7 +227,16 @@ class Run:
         def done(played: Played) -> None:
             self.recorder.note_all([*played.events, played.finished], played.job.seed)
 
-        return backend.map(self.learner.network.state_dict(), jobs, done, self.recorder.note)
+        played = backend.map(self.learner.network.state_dict(), jobs, done, self.recorder.note)
+        self._keep([each.trajectory for each in played if each.trajectory is not None], jobs[0].purpose)
+        return played
+
+    def _keep(self, trajectories: Sequence[Trajectory], purpose: Purpose) -> None:
+        """In the recording, if that was asked for. A round that is played again writes the same file again."""
+        path = self.directory.recording / f"round-{self.counters.round:05d}-{purpose}.parquet"
+        if trajectories:
+            with self.interrupts.deferred():
+                write_part(path, trajectories, RecordingSchema.of(self.config.game()))
 
     def _evaluate(self, backend: Backend) -> None:
         """Greedy play on the evaluation seeds; keeps the weights if they are the best so far."""

@@ -55,6 +55,8 @@ class ExamConfig:
     task's own."""
     reference: str = ""
     """The policy that is compared with all others; by default the first that is read from a checkpoint."""
+    trajectories: bool = False
+    """Keep the episodes of all that grow whole in recording/; some 3 kB each. What is known is not played again."""
     backend: Literal["serial", "process", "ray"] = "process"
     """Where episodes are played. All give the same results."""
     workers: int = 0
@@ -172,7 +174,8 @@ class ExamConfig:
     def game(self) -> Game:
         """The rules of all episodes; no twin is needed, because no growth is one of the policies."""
         compute, data = Compute(device=self.device), self.data_dir or None
-        return Game(reward=Mode.SOLO, rent=self.rent, compute=compute, data_dir=data, record=False)
+        kept = self.trajectories
+        return Game(reward=Mode.SOLO, rent=self.rent, compute=compute, data_dir=data, record=False, trajectories=kept)
 
     def command(self) -> str:
         """The command that holds this exam."""

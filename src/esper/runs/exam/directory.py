@@ -4,6 +4,7 @@ exam.json       what decides the results; another exam is refused
 exam.lock       held by the process that plays
 rows.jsonl      every episode, written as it ends
 status.json     how far it is, and how it ended
+recording/      the episodes of all that grew, if that was asked for
 exam.*          the report
 """
 

@@ -19,6 +19,7 @@ from esper.runs.exam.results import ExamResults
 from esper.runs.exam.search import rungs, search
 from esper.runs.interrupts import Interrupts
 from esper.runs.player import Job, Played, Purpose
+from esper.runs.recordings import RECORDING, RecordingDirectory, RecordingSchema
 from esper.runs.watcher import Watcher
 from esper.telemetry import WorkerReplaced
 from esper.telemetry.exam_row import ExamRow
@@ -34,6 +35,8 @@ class Exam:
         self.config, self.directory = config, directory
         self._watcher = ExamProgress(directory, config.command(), watcher)
         self._interrupts = Interrupts()
+        self._recording = RecordingDirectory(directory / RECORDING, RecordingSchema.of(config.game()))
+        """Episodes that are kept, if that was asked for."""
 
     def hold(self) -> list[ExamRow]:
         """Play what has not been played, write the report, and return the rows that were asked for.
@@ -52,6 +55,7 @@ class Exam:
             with make_backend(*where, player=Examiner) as backend:
                 for title, tasks in config.stages().items():
                     self._examine(backend, title, tasks)
+            self._recording.clean()
             rows = [
                 self._results.rows[task, policy, seed][0]
                 for task in config.task_names()
@@ -118,11 +122,15 @@ class Exam:
         def done(played: Played) -> None:
             assert isinstance(played, Examined)
             with self._interrupts.deferred():
+                if played.trajectory is not None:
+                    self._recording.add(played.trajectory)
                 self._results.add_row(played.row, played.fossils)
             self._watcher.advance()
 
         jobs = [self._job(task, policy, seed, found) for task, policy, seed in missing]
         backend.map(None, jobs, done, self._replaced)
+        with self._interrupts.deferred():
+            self._recording.gather(Job(task, seed, policy, Purpose.COMPARE) for task, policy, seed in wanted)
 
     def _job(self, task: str, policy: str, seed: int, found: Found) -> Job:
         if (task, policy) in found:

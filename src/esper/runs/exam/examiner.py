@@ -122,7 +122,8 @@ class Examiner(Player):
             kept=", ".join(f"{fossil.slot} {fossil.blueprint}" for fossil in fossils),
             token_size=1.0 if unit is None else unit.size_of(test.token),
         )
-        return Examined(job, played.finished, (), None, row, fossils)
+        trajectory = None if isinstance(job, StaticJob) else played.trajectory
+        return Examined(job, played.finished, (), None, row, fossils, trajectory=trajectory)
 
 
 def epoch_flops(episode: Episode) -> float:
