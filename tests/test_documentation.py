@@ -194,7 +194,9 @@ def test_families_md_has_every_family_range_and_kind_of_data():
     assert_same(told, {name: kind_row(name) for name in DATA_KINDS})
     told = {name: cells[0] for name, *cells in rows(below["Texts"])}
     drawn = {each.name: str(getattr(TEXTUAL, each.name)) for each in fields(TEXTUAL)}
-    written = {each.name: "; ".join(f"{name} {among}" for name, among in each.ranges.items()) for each in TEXT_KINDS.values()}
+    written = {
+        each.name: "; ".join(f"{name} {among}" for name, among in each.ranges.items()) for each in TEXT_KINDS.values()
+    }
     assert_same(told, {**drawn, **written})
 
 

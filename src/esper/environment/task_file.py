@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from esper.checked import BadValue, checked, read_toml, require_ranges, shown_value
+from esper.checked import checked, read_toml, require_ranges, shown_value
 from esper.contracts import EsperError, JudgedBy, nearest
 from esper.growth import ACTIVATIONS, POOLINGS, ConvShape, DenseShape, GPTShape
 
@@ -96,7 +96,7 @@ def read_task_file(path: Path) -> TaskFile | FamilyFile:
     try:
         table = read_toml(path)
         return checked(FamilyFile, table) if "family" in table else checked(TaskFile, table)
-    except (BadValue, InvalidTaskFile) as error:
+    except EsperError as error:
         raise InvalidTaskFile(f"{path}: {error}") from error.__cause__
 
 
@@ -130,8 +130,6 @@ def _gpt(table: Mapping[str, Any]) -> GPTShape:
     gpt = checked(GPTShape, table, inside="host.")
     most = {"layers": (1, MAX_LAYERS), "width": (2, MAX_WIDTH), "heads": (1, MAX_WIDTH), "context": (2, MAX_CONTEXT)}
     require_ranges(gpt, most, InvalidTaskFile, "host.")
-    if gpt.width % gpt.heads:
-        raise InvalidTaskFile(f"'host.heads' is {gpt.heads}; give a number that divides the width of {gpt.width}")
     return gpt
 
 

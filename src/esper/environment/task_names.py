@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from esper.contracts import EsperError, nearest
+from esper.contracts import EsperError, Topology, nearest
 from esper.environment.data import SOURCES, Source
 from esper.environment.families import FAMILIES, MOST_SEEDS, Family
 from esper.environment.task_file import FamilyFile, HostShape, InvalidTaskFile, TaskFile, read_task_file
@@ -153,4 +153,6 @@ def _check_host(candidate: Task, source: Source) -> None:
         parameters = count_parameters(host.parameters())
         if parameters > MAX_FILE_PARAMETERS:
             raise InvalidTask(f"the host has {parameters:,} parameters; at most {MAX_FILE_PARAMETERS:,} are allowed")
-        graft(host, candidate.slots, torch.zeros(2, *source.shape, dtype=source.dtype), blueprints=candidate.blueprints)
+        example = torch.zeros(2, *source.shape, dtype=source.dtype)
+        causal = Topology.TRANSFORMER if source.is_text else None  # which cannot be seen without weights
+        graft(host, candidate.slots, example, topology=causal, blueprints=candidate.blueprints)
