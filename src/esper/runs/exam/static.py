@@ -9,7 +9,7 @@ from torch import nn
 
 from esper.contracts import EsperError, SlotId
 from esper.environment import Task
-from esper.growth import ConvHost, ConvShape, DenseHost, Fossil, GPTHost, count_parameters, plant
+from esper.growth import ConvHost, ConvShape, DenseHost, Fossil, GPTHost, GPTShape, count_parameters, plant
 
 
 class NotWidenable(EsperError):
@@ -49,10 +49,10 @@ def widened(task: Task, parameters: int) -> Task:
 
 
 def _wider(build: "functools.partial[nn.Module]", factor: float) -> "functools.partial[nn.Module]":
-    if build.func is GPTHost:
+    if isinstance(build.args[-1], GPTShape):
         vocabulary, gpt = build.args
         wide = replace(gpt, width=gpt.heads * round(factor * gpt.width / gpt.heads))
-        return functools.partial(GPTHost, vocabulary, wide)
+        return functools.partial(build.func, vocabulary, wide)
     inputs, classes, shape, *rest = build.args
     widths = tuple(round(factor * width) for width in (shape.channels if isinstance(shape, ConvShape) else shape))
     wider = replace(shape, channels=widths) if isinstance(shape, ConvShape) else widths
