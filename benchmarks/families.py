@@ -3,8 +3,8 @@
     python benchmarks/families.py --out out/families.csv      # about 8 minutes on 1 core
 
 Each task is played without growth, with the largest block in its first slot, and with that in its last slot, on one
-seed. A task is at chance if none of the three is 5 points more accurate on the evaluation split than naming the
-commonest class, and at its ceiling if 99 % are right without growth. Seconds are those of a core, for
+seed. A task is at chance if none of the three has 5 points of quality more on the evaluation split than blind
+guessing, and at its ceiling if quality is 99 % without growth. Seconds are those of a core, for
 an episode from drawing its task on.
 """
 
@@ -20,7 +20,7 @@ from table import write_csv
 
 from esper.contracts import Style
 from esper.controller import NoGrowth, Policy, Schedule, ScheduledSeed
-from esper.environment import GrowEnv, find_task
+from esper.environment import GrowEnv, SplitJudge, find_task
 from esper.growth import find_blueprint
 
 FAMILIES = ("small", "small-dev", "small-exam", "far-exam")
@@ -29,7 +29,7 @@ ABOVE_CHANCE, CEILING, GAIN = 0.05, 0.99, 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """One task. Accuracies are fractions of the evaluation split, of the network that is kept."""
+    """One task. Qualities are those on the evaluation split, of the network that is kept."""
 
     family: str
     task: int
@@ -74,21 +74,20 @@ def main() -> None:
 def row_of(family: str, number: int) -> Row:
     """What three policies come to on a task."""
     name = f"family:{family}/{number}"
-    seconds, accuracies = zip(*played(name), strict=True)
+    seconds, qualities = zip(*played(name), strict=True)
     task = find_task(name)
-    labels = task.load(None).evaluation.y
-    guess = float(labels.bincount().max()) / len(labels)
-    rounded = (round(each, 4) for each in (guess, *accuracies, *seconds[:2]))
+    guess = SplitJudge(task.load(None).evaluation, task.classes, task.judged_by).guess.quality
+    rounded = (round(each, 4) for each in (guess, *qualities, *seconds[:2]))
     return Row(family, number, task.summary, *rounded)
 
 
 def played(name: str) -> Iterator[tuple[float, float]]:
-    """Seconds and accuracy without growth, and with the largest block in the first and in the last slot."""
+    """Seconds and quality without growth, and with the largest block in the first and in the last slot."""
     for place in (None, 0, -1):
         started = time.process_time()
         env = GrowEnv(name, "solo")
-        accuracy = outcome(env, NoGrowth() if place is None else largest_in(env, place))
-        yield time.process_time() - started, accuracy
+        quality = outcome(env, NoGrowth() if place is None else largest_in(env, place))
+        yield time.process_time() - started, quality
 
 
 def largest_in(env: GrowEnv, place: int) -> Schedule:
@@ -105,7 +104,7 @@ def largest_in(env: GrowEnv, place: int) -> Schedule:
 
 
 def outcome(env: GrowEnv, policy: Policy) -> float:
-    """The accuracy of what is kept at the end of the episode of seed 0."""
+    """The quality of what is kept at the end of the episode of seed 0."""
     observation, _ = env.reset(seed=0)
     state, generator, over = policy.start(env.codec), torch.Generator(), False
     while not over:

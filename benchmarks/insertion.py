@@ -40,8 +40,8 @@ class Warmed(Trainer):
 
     warmth, until = 3.0, 8
 
-    def _set_rates(self) -> None:
-        super()._set_rates()
+    def _set_rates(self, part: float) -> None:
+        super()._set_rates(part)
         _, *groups = self.optimizer.param_groups
         for group in groups:
             age = group["age"] = group.get("age", -1) + 1
@@ -51,8 +51,8 @@ class Warmed(Trainer):
 class Rewarmed(Trainer):
     """Host and seeds learn twice as fast while a seed blends."""
 
-    def _set_rates(self) -> None:
-        super()._set_rates()
+    def _set_rates(self, part: float) -> None:
+        super()._set_rates(part)
         if any(slot.stage is Stage.BLENDING for slot in self.body.snapshots()):
             for group in self.optimizer.param_groups:
                 group["lr"] *= 2.0

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from esper.contracts import CHOICES, Event, HostSnapshot, SlotSnapshot, Snapshot, Topology
 from esper.environment import DATA_KINDS, FAMILIES, HOST_FEATURES, SLOT_FEATURES, GrowEnv, Ranges
+from esper.environment.families.text_tasks import TEXTUAL
+from esper.environment.families.texts import TEXT_KINDS
 from esper.environment.observation import BLUEPRINT_FEATURES, SlotView
 from esper.environment.observer import offer_of
 from esper.rewards import TERMS_OF, Mode, RewardConfig, TermName
@@ -190,6 +192,12 @@ def test_families_md_has_every_family_range_and_kind_of_data():
     assert_same(told, true)
     told = {name: " | ".join(cells) for name, *cells in rows(below["Data"])}
     assert_same(told, {name: kind_row(name) for name in DATA_KINDS})
+    told = {name: cells[0] for name, *cells in rows(below["Texts"])}
+    drawn = {each.name: str(getattr(TEXTUAL, each.name)) for each in fields(TEXTUAL)}
+    written = {
+        each.name: "; ".join(f"{name} {among}" for name, among in each.ranges.items()) for each in TEXT_KINDS.values()
+    }
+    assert_same(told, {**drawn, **written})
 
 
 def kind_row(name: str) -> str:

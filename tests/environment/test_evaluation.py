@@ -37,15 +37,16 @@ def episode_with_seeds(task=CLUSTERS) -> Episode:
 @pytest.mark.parametrize("task", [CLUSTERS, LOSS_TASK], ids=lambda task: task.judged_by)
 def test_a_function_of_the_model_judges_as_whole_tensors_do(task):
     episode = episode_with_seeds(task)
+    metric = task.metric_on(CLUSTERED.evaluation)
 
     def scores(model: nn.Module) -> tuple[float, float]:
         x, y = CLUSTERED.evaluation.x, CLUSTERED.evaluation.y
         output = model.eval()(x)
         loss = float(nn.functional.cross_entropy(output, y))
-        return (float((output.argmax(1) == y).double().mean()) if task.metric == ACCURACY else loss), loss
+        return (float((output.argmax(1) == y).double().mean()) if metric == ACCURACY else loss), loss
 
     by_tensors = evaluate(episode.body, episode.judge)
-    by_function = evaluate(episode.body, FunctionJudge(scores, task.metric))
+    by_function = evaluate(episode.body, FunctionJudge(scores, metric))
     assert len(by_tensors.table) == 4
     assert by_function.table == pytest.approx(by_tensors.table)
     assert by_function.loss == pytest.approx(by_tensors.loss)
@@ -64,7 +65,7 @@ def test_evaluating_notes_what_each_seed_contributes():
 
 def test_a_task_judged_by_its_loss_is_rewarded_gated_and_governed_by_it():
     env = GrowEnv(LOSS_TASK, world=LOOSE)
-    metric = LOSS_TASK.metric
+    metric = LOSS_TASK.metric_on(CLUSTERED.evaluation)
     for player in (idle, grower(("layer1", "mlp")), grower(("layer1", "mlp"), keep=False)):
         records = play(env, player, 0)
         assert records[-1]["panic"] is None
@@ -128,7 +129,7 @@ def test_what_is_delivered_is_evaluated_also_where_not_every_coalition_is(monkey
 def test_guessing_is_the_commonest_class_or_the_loss_of_the_uniform_guess():
     commonest = float(CLUSTERED.evaluation.y.bincount().max()) / len(CLUSTERED.evaluation.y)
     assert SplitJudge(CLUSTERED.evaluation, 4).guess == (commonest, math.log(4))
-    assert SplitJudge(CLUSTERED.evaluation, 4, loss_metric(4)).guess == (0.0, math.log(4))
+    assert SplitJudge(CLUSTERED.evaluation, 4, "loss").guess == (0.0, math.log(4))
 
 
 def test_a_seed_is_not_kept_if_the_network_is_no_better_than_before_its_birth():

@@ -50,6 +50,7 @@ TASKS = {
         tuple(slot for block in range(5) for slot in (f"block{block}.1", f"block{block}")),
     ),
 }
+TEXTUAL = ("shakespeare-char", "tinystories")
 """Name → data, parameters of the host, slots."""
 
 
@@ -62,7 +63,7 @@ def registry(monkeypatch):
 
 
 def test_the_tasks_are_those_of_the_table():
-    assert [each.name for each in all_tasks()] == list(TASKS)
+    assert [each.name for each in all_tasks()] == [*TASKS, *TEXTUAL]
     assert find_task(DEFAULT_TASK).name == "digits-pointwise"
 
 
@@ -122,7 +123,7 @@ def test_batch_size_is_a_setting_of_the_task(tmp_path):
     assert field.default is MISSING
     assert {each.name: each.batch_size for each in all_tasks()} == {
         name: 64 if data in {"digits", "spirals"} else 128 for name, (data, _, _) in TASKS.items()
-    }
+    } | dict.fromkeys(TEXTUAL, 32)
     assert load_task(write(tmp_path, batch_size="7")).batch_size == 7
     with pytest.raises(InvalidTaskFile, match=r"lacks 'batch_size' \(an integer\)"):
         load_task(write(tmp_path, batch_size=None))
@@ -160,7 +161,7 @@ BAD_VALUES = [
     ("cooldown_share", True, "give a number from 0.0 to 1.0"),
     ("rent", -0.1, "rent -0.1; give a number from 0.0 to 1.0"),
     ("rent", nan, "give a number from 0.0 to 1.0"),
-    ("optimizer", "lion", "optimizer 'lion'; give 'adam' or 'sgd'"),
+    ("optimizer", "lion", "optimizer 'lion'; give one of adam, adamw, sgd"),
 ]
 
 
@@ -329,13 +330,13 @@ SPIRALS = {"data": '"spirals"', "slots": '["layer0"]'}
 BAD_FILES = [
     # keys
     ({"bach_size": "3"}, CONV, "there is no key 'bach_size'; did you mean 'batch_size'"),
-    ({"code": '"import os"'}, CONV, "there is no key 'code'; known: name, data"),
+    ({"code": '"import os"'}, CONV, "there is no key 'code'; known: name, host"),
     ({}, {**CONV, "kernal": "3"}, "there is no key 'host.kernal'; did you mean 'kernel'"),
     ({}, {**CONV, "widths": "[3]"}, "there is no key 'host.widths'"),
     ({"name": None, "slots": None}, CONV, r"it lacks 'name' \(a string\), 'slots' \(a list of strings\)"),
     ({}, None, r"lacks 'host' \(a table\)"),
     ({}, {"kind": '"conv"'}, r"lacks 'host.channels' \(a list of integers\)"),
-    ({}, {"channels": "[3]"}, "'host.kind' must be one of conv, dense, and is None"),
+    ({}, {"channels": "[3]"}, "'host.kind' must be one of conv, dense, gpt, and is None"),
     # types
     ({"name": "3"}, CONV, "'name' must be a string, and is 3"),
     ({"data": "1979-05-27"}, CONV, "'data' must be a string, and is datetime.date"),
@@ -400,7 +401,7 @@ BAD_FILES = [
         "which has dense features; give at least one of norm",
     ),
     ({"blueprints": '["conv_hevy"]'}, CONV, "no blueprint 'conv_hevy' for cnn hosts; did you mean 'conv_heavy'"),
-    ({}, {"kind": '"transformer"'}, "'host.kind' must be one of conv, dense, and is 'transformer'"),
+    ({}, {"kind": '"transformer"'}, "'host.kind' must be one of conv, dense, gpt, and is 'transformer'"),
     ({}, DENSE, r"samples of shape \(1, 8, 8\); give it a host of kind 'conv'"),
     (SPIRALS, CONV, r"samples of shape \(2,\); give it a host of kind 'dense'"),
     ({**SPIRALS, "augment": "true"}, DENSE, "'spirals' has no images to augment"),

@@ -25,7 +25,7 @@ from esper.environment import (
     training,
 )
 from esper.environment.evaluation import ALL_SUBSETS_UP_TO, coalitions_of
-from esper.environment.training import FINAL_RATE, rate_at
+from esper.environment.training import rate_at
 from tests.environment.worlds import CLUSTERED, CLUSTERS, LOOSE, POINTWISE, SMALL, grower, play
 
 
@@ -169,7 +169,7 @@ def test_the_rate_is_1_then_falls_strictly_through_the_cooldown_and_never_reache
         if epoch > start + 1e-9:
             assert following < rate < 1.0
     assert rates[0] == 1.0
-    assert rates[-1] == pytest.approx(FINAL_RATE)
+    assert rates[-1] == pytest.approx(POINTWISE.final_rate)
     assert min(rates) > 0.0
 
 

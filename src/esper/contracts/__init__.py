@@ -32,7 +32,7 @@ from esper.contracts.events import (
     StageChanged,
 )
 from esper.contracts.fields import ObservationFields
-from esper.contracts.metric import ACCURACY, Metric, loss_metric
+from esper.contracts.metric import ACCURACY, CHARACTER, UNITS, JudgedBy, Metric, Token, loss_metric, metric_of
 from esper.contracts.slots import LAYOUTS, Birth, Kind, Layout, SlotId, Topology
 from esper.contracts.snapshots import AlphaMode, Gain, HostSnapshot, InvalidSnapshot, SlotSnapshot, Snapshot
 from esper.contracts.stages import ADVANCES_TO, RULES, Check, Gate, Rule, Stage, Verdict

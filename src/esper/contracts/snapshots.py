@@ -103,8 +103,9 @@ class HostSnapshot:
     """The training run at one moment. Losses are in nats; quality is what `Metric` makes of a score.
 
     `parameters` counts the host alone, `total_parameters` adds every seed that is present, `depth` counts the host's
-    layers that have a matrix of weights. `outcomes` are the classes, `rows` the samples to train on. `rent` is the
-    quality that growing by a factor e must bring to pay. The previous evaluation is that of one epoch before.
+    layers that have a matrix of weights. `outcomes` are the classes, or the tokens of a vocabulary, `rows` the samples
+    that an epoch trains on. `rent` is the quality that growing by a factor e must bring to pay. The previous evaluation
+    is that of one epoch before.
     """
 
     epoch: int

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from esper.contracts import EsperError
+from esper.contracts import UNITS, EsperError
 from esper.telemetry import (
     BadExam,
     ExamRow,
@@ -112,7 +112,8 @@ def _group(title: str, rows: Sequence[ExamRow]) -> Part:
     policies = dict.fromkeys(row.policy for row in rows)
     control = {(row.task, row.seed): row for row in rows if row.policy == CONTROL}
     lines = [_policy(name, [row for row in rows if row.policy == name], control) for name in policies]
-    return {"title": title, "metric": rows[0].judged_by, "policies": lines}
+    metric = rows[0].judged_by
+    return {"title": title, "metric": metric, "is_loss": metric in UNITS, "policies": lines}
 
 
 def _policy(name: str, rows: Sequence[ExamRow], control: dict[tuple[str, int], ExamRow]) -> Part:
@@ -124,6 +125,7 @@ def _policy(name: str, rows: Sequence[ExamRow], control: dict[tuple[str, int], E
         "policy": name,
         "rows": len(rows),
         "quality": _estimate(_by_task([(row.task, row.quality) for row in rows]), most=1.0),
+        "told": _estimate(_by_task([(row.task, row.told) for row in rows])),
         "score": _estimate(_by_task([(row.task, row.score) for row in rows])),
         "gain": _estimate(gains) if gains else None,
         "growth": mean([row.growth for row in rows]),

@@ -23,6 +23,8 @@ MOST_LIVE_BYTES = 8_000_000
 EXAMINE_EVERY = 10.0
 """Seconds between two visits of the doctor, who reads the whole log; more if these take long."""
 SERIES = ("rounds", "evaluations")
+APART = ("rounds", "metric")
+"""What of a run's introduction is told in other places."""
 
 
 class RunFeed:
@@ -185,7 +187,8 @@ class RunFeed:
             "resumed": log.resumed,
             "best": status.best if status else None,
             "best_round": None if status is None or status.best_round is None else status.best_round + 1,
-            "about": {} if began is None else {name: value for name, value in vars(began).items() if name != "rounds"},
+            "about": {} if began is None else {name: each for name, each in vars(began).items() if name not in APART},
+            "metric": vars(began.metric) if began and began.metric else None,
             "warnings": list(log.report.warnings()),
             "reading": log.has_more,
             "is_run": self.is_run,

@@ -49,6 +49,7 @@ def story_of(events: Sequence[Event]) -> Story:
         "epochs": epochs,
         "host_parameters": began.host_parameters if began else None,
         "slots": slots,
+        "metric": vars(began.metric) if began and began.metric else None,
         "over": ended is not None,
         "panic": ended.panic if ended else None,
         "total": ended.total if ended else None,

@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn import functional
 
-from esper.contracts import EsperError, nearest
+from esper.contracts import CHARACTER, EsperError, Token, nearest
 
 EVALUATION_ROWS = 5_000
 EVALUATION_SHARE = 5  # a set too small for that gives one row in five
@@ -46,15 +46,32 @@ class WrongSchema(EsperError):
     """The data can be read and is not what the task expects."""
 
 
+PADDING = -100
+"""The label of what is not counted, in training or in evaluation."""
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples `x` of shape (n, ...), float32, and their labels `y` of shape (n,), int64. Shared: do not write to it."""
+    """Samples `x` of shape (n, ...), float32, and their labels `y` of shape (n,), int64. Shared: do not write to it.
+
+    Of text, samples are windows of tokens (n, tokens), int64, with as many labels; `token` says what one stands for.
+    """
 
     x: Tensor
     y: Tensor
+    token: Token = CHARACTER
 
     def to(self, device: torch.device) -> "Split":
-        return self if self.x.device == device else Split(self.x.to(device), self.y.to(device))
+        return self if self.x.device == device else Split(self.x.to(device), self.y.to(device), self.token)
+
+    def first(self, samples: int) -> "Split":
+        """The first so many samples."""
+        return Split(self.x[:samples], self.y[:samples], self.token)
+
+
+def cross_entropy(output: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+    """Of outputs (n, ..., outcomes) at labels (n, ...), in nats per label that counts."""
+    return functional.cross_entropy(output.flatten(0, -2), y.flatten(), ignore_index=PADDING, reduction=reduction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,17 +101,39 @@ class Source:
     shape: tuple[int, ...]
     classes: int
     load: Callable[[Path | None], Splits]
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def is_text(self) -> bool:
+        """Whether samples are tokens."""
+        return not self.dtype.is_floating_point
 
 
 @dataclass(frozen=True)
-class HubSet:
+class HubSource:
+    """What the Hugging Face hub has under a name."""
+
+    repository: str
+    config: str
+
+    @property
+    def folder(self) -> str:
+        """The name of the set's own directory inside a data directory."""
+        return self.repository.rpartition("/")[2]
+
+    @property
+    def schema(self) -> str:
+        """Its splits and fields, in words."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class HubSet(HubSource):
     """An image set of the Hugging Face hub. `mean` and `deviation` are per channel, of pixels in 0..1.
 
     `names` are those of the labels. A copy that has other names is another set, though it may look the same.
     """
 
-    repository: str
-    config: str
     image_field: str
     shape: tuple[int, int, int]
     names: tuple[str, ...]
@@ -102,9 +141,8 @@ class HubSet:
     deviation: tuple[float, ...]
 
     @property
-    def folder(self) -> str:
-        """The name of the set's own directory inside a data directory."""
-        return self.repository.rpartition("/")[2]
+    def schema(self) -> str:
+        return f"splits train and test with the fields {self.image_field} and label"
 
 
 CIFAR10 = HubSet(
@@ -168,7 +206,7 @@ def hub(source: HubSet, data_dir: Path | None = None) -> Splits:
     the set is downloaded. Evaluation takes the last 5,000 rows of the hub's train split, or the last fifth of
     one with fewer than 25,000; test is the hub's test split.
     """
-    return _read(source, None if data_dir is None else _folder(source, data_dir))
+    return _read(source, None if data_dir is None else folder_of(source, data_dir))
 
 
 @cache
@@ -176,33 +214,30 @@ def first_rows(splits: Splits, samples: int) -> Splits:
     """The first `samples` rows to train on and a quarter as many to evaluate on; the test split stays whole."""
     train, evaluation = splits.train, splits.evaluation
     few = math.ceil(samples / EVALUATION_QUARTER)
-    return Splits(
-        Split(train.x[:samples], train.y[:samples]), Split(evaluation.x[:few], evaluation.y[:few]), splits.test
-    )
+    return Splits(train.first(samples), evaluation.first(few), splits.test)
 
 
-def _folder(source: HubSet, data_dir: Path) -> Path:
+def folder_of(source: HubSource, data_dir: Path) -> Path:
+    """The set's own directory, which is the data directory or lies in it."""
     root = data_dir.resolve()
     if not root.is_dir():
-        raise MissingData(f"there is no directory {root}; give one with --data-dir DIR that holds {_layout(source)}")
+        raise MissingData(f"there is no directory {root}; give one with --data-dir DIR that holds {layout_of(source)}")
     inside = root / source.folder
     # The set's own directory may have a subdirectory of the same name, because the hub names it after the config.
     return inside if inside.is_dir() and root.name != source.folder else root
 
 
-def _layout(source: HubSet) -> str:
-    return (
-        f"'{source.folder}' in the schema of the hub's {source.repository}: "
-        f"splits train and test with the fields {source.image_field} and label"
-    )
+def layout_of(source: HubSource) -> str:
+    """What must lie in a user's data directory, in words."""
+    return f"'{source.folder}' in the schema of the hub's {source.repository}: {source.schema}"
 
 
 @cache
 def _read(source: HubSet, folder: Path | None) -> Splits:
-    sets, place = _load(source, folder), folder or source.repository
+    sets, place = load_hub(source, folder), folder or source.repository
     absent = [split for split in ("train", "test") if split not in sets]
     if absent:
-        raise WrongSchema(f"{place} has the splits {sorted(sets)}, not {absent}; it must hold {_layout(source)}")
+        raise WrongSchema(f"{place} has the splits {sorted(sets)}, not {absent}; it must hold {layout_of(source)}")
     rows = _tensors(sets["train"], source, f"{place}, split train")
     test = _tensors(sets["test"], source, f"{place}, split test")
     kept = len(rows.y) - min(EVALUATION_ROWS, math.ceil(len(rows.y) / EVALUATION_SHARE))
@@ -211,7 +246,7 @@ def _read(source: HubSet, folder: Path | None) -> Splits:
     return Splits(Split(rows.x[:kept], rows.y[:kept]), Split(rows.x[kept:], rows.y[kept:]), test)
 
 
-def _load(source: HubSet, folder: Path | None) -> Any:
+def load_hub(source: HubSource, folder: Path | None) -> Any:
     """What `datasets.load_dataset` returns. It raises errors of many unrelated classes, so all are caught."""
     try:
         library = import_module("datasets")
@@ -228,15 +263,15 @@ def _load(source: HubSet, folder: Path | None) -> Any:
     except Exception as error:
         if folder is not None:
             raise UnreadableData(
-                f"{folder} cannot be read ({_words(error)}); --data-dir DIR needs {_layout(source)}"
+                f"{folder} cannot be read ({words_of(error)}); --data-dir DIR needs {layout_of(source)}"
             ) from error
         raise MissingData(
-            f"{source.repository} could not be downloaded from the hub ({_words(error)}); connect to the network, or "
-            f"give a local copy with --data-dir DIR, where DIR holds {_layout(source)}"
+            f"{source.repository} could not be downloaded from the hub ({words_of(error)}); connect to the network, or "
+            f"give a local copy with --data-dir DIR, where DIR holds {layout_of(source)}"
         ) from error
 
 
-def _words(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     """The error that started it all, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
@@ -247,7 +282,7 @@ def _tensors(rows: Any, source: HubSet, where: str) -> Split:
     for field in (source.image_field, "label"):
         if field not in rows.column_names:
             raise WrongSchema(
-                f"{where} has no field '{field}'; {nearest(field, rows.column_names)}; it must hold {_layout(source)}"
+                f"{where} has no field '{field}'; {nearest(field, rows.column_names)}; it must hold {layout_of(source)}"
             )
     names = tuple(getattr(rows.features["label"], "names", None) or source.names)
     if names != source.names:
@@ -264,7 +299,9 @@ def _tensors(rows: Any, source: HubSet, where: str) -> Split:
     except EsperError:
         raise
     except Exception as error:
-        raise UnreadableData(f"{where} cannot be decoded from row {done} on ({_words(error)}); copy it anew") from error
+        raise UnreadableData(
+            f"{where} cannot be decoded from row {done} on ({words_of(error)}); copy it anew"
+        ) from error
     return Split(x, y)
 
 
@@ -273,7 +310,7 @@ def _images(raw: Any, source: HubSet, where: str) -> Tensor:
     expected = (height, width) if channels == 1 else (height, width, channels)
     if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.shape[1:] != expected:
         found = f"{raw.dtype} {raw.shape[1:]}" if isinstance(raw, np.ndarray) else type(raw).__name__
-        raise WrongSchema(f"{where} has images of {found}, not uint8 {expected}; it must hold {_layout(source)}")
+        raise WrongSchema(f"{where} has images of {found}, not uint8 {expected}; it must hold {layout_of(source)}")
     pixels = torch.from_numpy(raw).reshape(-1, height, width, channels).permute(0, 3, 1, 2)
     mean, deviation = (torch.tensor(values).view(-1, 1, 1) for values in (source.mean, source.deviation))
     return (pixels / 255.0 - mean) / deviation

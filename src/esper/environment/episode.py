@@ -26,7 +26,7 @@ class World:
     compute: Compute = field(default_factory=Compute)
 
     def thresholds_for(self, task: Task) -> Thresholds:
-        return self.thresholds or Thresholds(horizon=task.horizon)
+        return self.thresholds or Thresholds(horizon=task.horizon, min_contribution=task.min_contribution)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Episode:
     ) -> None:
         self.task = task
         self.train = splits.train
-        self.judge = SplitJudge(splits.evaluation, task.classes, task.metric)
+        self.judge = SplitJudge(splits.evaluation, task.classes, task.judged_by)
         with global_draws_from(seed, "weights"):
             self.body = graft(
                 task.build_host().to(world.compute.device),
@@ -115,7 +115,7 @@ class Episode:
             previous_quality=None if previous is None else previous.quality,
             depth=self.body.host_depth,
             outcomes=self.task.classes,
-            rows=len(self.train.x),
+            rows=self.task.samples_of(self.train),
             rent=self.task.rent,
         )
         return Snapshot(host, slots)

@@ -12,15 +12,15 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import ACCURACY, Metric, SlotId, loss_metric
-from esper.environment.data import Split
+from esper.contracts import ACCURACY, JudgedBy, Metric, SlotId, loss_metric, metric_of
+from esper.environment.data import PADDING, Split, cross_entropy
 from esper.growth import Body, Coalition, evaluating
 
 ALL_SUBSETS_UP_TO = 4
 """With more blended seeds than this, only full, leave-one-out and all-off are evaluated each epoch."""
 
-ROWS_AT_ONCE = 256
-"""Bounds the memory of an evaluation, and keeps its features in a CPU's cache."""
+ROWS_AT_ONCE, LABELS_AT_ONCE = 256, 4_096
+"""Bound the memory of an evaluation, and keep its features in a CPU's cache."""
 
 
 class Worth(NamedTuple):
@@ -58,10 +58,13 @@ class FunctionJudge:
 class SplitJudge:
     """Evaluates whole tensors; coalitions share what they can of the forward pass."""
 
-    def __init__(self, split: Split, classes: int, metric: Metric = ACCURACY) -> None:
-        self.metric, self._split = metric, split
-        commonest = float(split.y.bincount().max()) / len(split.y)
-        self.guess = Worth(commonest if metric == ACCURACY else 0.0, loss_metric(classes).worst)
+    def __init__(self, split: Split, outcomes: int, judged_by: JudgedBy = "accuracy") -> None:
+        self.metric, self._split = metric_of(judged_by, outcomes, split.token), split
+        self._nats = loss_metric(outcomes)
+        counted = split.y[split.y != PADDING]
+        self._labels = len(counted)
+        commonest = float(counted.bincount().max()) / self._labels
+        self.guess = Worth(commonest if self.metric == ACCURACY else 0.0, self._nats.worst)
         """What blind guessing is worth."""
 
     def worths(self, body: Body, coalitions: Sequence[Coalition]) -> list[Worth]:
@@ -75,16 +78,17 @@ class SplitJudge:
     def _worths(self, outputs_of: Callable[[Tensor], Sequence[Tensor]], model: nn.Module) -> list[Worth]:
         """With a single transfer from the device at the end."""
         split, totals = self._split, []
+        rows = min(ROWS_AT_ONCE, max(1, LABELS_AT_ONCE * len(split.y) // split.y.numel()))
         with evaluating(model):
-            for x, y in zip(split.x.split(ROWS_AT_ONCE), split.y.split(ROWS_AT_ONCE), strict=True):
+            for x, y in zip(split.x.split(rows), split.y.split(rows), strict=True):
                 totals.append(torch.stack([_hits_and_loss(output, y) for output in outputs_of(x)]))
-        means = (torch.stack(totals).sum(dim=0) / len(split.x)).tolist()
-        return [Worth(right if self.metric == ACCURACY else self.metric.quality(loss), loss) for right, loss in means]
+        means = (torch.stack(totals).sum(dim=0) / self._labels).tolist()
+        return [Worth(right if self.metric == ACCURACY else self._nats.quality(loss), loss) for right, loss in means]
 
 
 def _hits_and_loss(output: Tensor, y: Tensor) -> Tensor:
-    hits = (output.argmax(1) == y).sum()
-    return torch.stack([hits.double(), nn.functional.cross_entropy(output, y, reduction="sum").double()])
+    hits = (output.argmax(-1) == y).sum()
+    return torch.stack([hits.double(), cross_entropy(output, y, reduction="sum").double()])
 
 
 @dataclass(frozen=True)

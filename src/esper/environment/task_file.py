@@ -13,11 +13,14 @@
     channels = [8, 8, 8]
 
 May be added: `summary`, `blueprints` (a list; all that fit without it), `augment` (true or false), `optimizer`
-("adam" or "sgd"), `rent`, `judged_by` ("accuracy", or "loss" for cross-entropy), `max_gradient_norm`,
-`cooldown_share`, `samples` (rows to train on; all without it), and for the host `kernel` or `kernels`, `norm`,
-`pool_after`, `pooling`, `residual`, `activation` and `channels_last`. A host of kind "dense" has `widths` instead,
-and may have `residual` and `activation`. A file with `name`, `family = "small/17"` and perhaps `rent`, and nothing
-else, is that task of that family.
+("adam", "adamw" or "sgd"), `rent`, `judged_by` ("accuracy", or for cross-entropy "loss" in nats, "perplexity", "bits
+per character" or "bits per byte"), `max_gradient_norm`, `cooldown_share`, `warmup_share`, `final_rate`, `smooth`,
+`min_contribution`, `batches` (of an epoch; one pass over the data without it), `samples` (rows to train on; all without
+it), and for the host `kernel` or `kernels`, `norm`, `pool_after`, `pooling`, `residual`, `activation` and
+`channels_last`. A host of kind "dense" has `widths` instead, and may have `residual` and `activation`; one of kind
+"gpt" has `layers`, `width`, `heads` and `context`, and learns a text: `data = "shakespeare"`, or `text = "my.txt"` in
+place of `data` for a file that lies beside the task file or below it. A file with `name`, `family = "small/17"` and
+perhaps `rent`, and nothing else, is that task of that family.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,20 +28,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from esper.checked import BadValue, checked, read_toml, shown_value
-from esper.contracts import EsperError, nearest
-from esper.growth import ACTIVATIONS, POOLINGS, ConvShape, DenseShape
+from esper.checked import checked, read_toml, require_ranges, shown_value
+from esper.contracts import EsperError, JudgedBy, nearest
+from esper.growth import ACTIVATIONS, POOLINGS, ConvShape, DenseShape, GPTShape
 
 MAX_LAYERS = 64
 MAX_WIDTH = 1_024
 MAX_KERNEL = 15
+MAX_CONTEXT = 2_048
 NORMS = ("group", "batch", "none")
 
-Optimizer = Literal["adam", "sgd"]
-
-
-JudgedBy = Literal["accuracy", "loss"]
-"""What a task's networks are compared by."""
+Optimizer = Literal["adam", "adamw", "sgd"]
+HostShape = ConvShape | DenseShape | GPTShape
 
 
 class InvalidTaskFile(EsperError):
@@ -50,13 +51,14 @@ class TaskFile:
     """What a file says, key by key; ranges of the settings are left to the task."""
 
     name: str
-    data: str
     host: dict[str, Any]
     slots: tuple[str, ...]
     horizon: int
     batch_size: int
     learning_rate: float
     seed_learning_rate: float
+    data: str | None = None
+    text: str | None = None
     summary: str = ""
     blueprints: tuple[str, ...] | None = None
     augment: bool = False
@@ -66,10 +68,17 @@ class TaskFile:
     judged_by: JudgedBy = "accuracy"
     optimizer: Optimizer = "adam"
     rent: float = 0.08
-    shape: ConvShape | DenseShape = field(init=False)
+    batches: int | None = None
+    warmup_share: float = 0.0
+    final_rate: float = 0.05
+    smooth: bool = False
+    min_contribution: float = 0.01
+    shape: HostShape = field(init=False)
     """What the table `host` describes."""
 
     def __post_init__(self) -> None:
+        if (self.data is None) is (self.text is None):
+            raise InvalidTaskFile("it needs either 'data', the name of a set, or 'text', the name of a text file")
         object.__setattr__(self, "shape", _shape(self.host))
 
 
@@ -87,20 +96,22 @@ def read_task_file(path: Path) -> TaskFile | FamilyFile:
     try:
         table = read_toml(path)
         return checked(FamilyFile, table) if "family" in table else checked(TaskFile, table)
-    except (BadValue, InvalidTaskFile) as error:
+    except EsperError as error:
         raise InvalidTaskFile(f"{path}: {error}") from error.__cause__
 
 
-def _shape(host: Mapping[str, Any]) -> ConvShape | DenseShape:
+def _shape(host: Mapping[str, Any]) -> HostShape:
     table = dict(host)
     kind = table.pop("kind", None)
+    if kind == "gpt":
+        return _gpt(table)
     if kind == "dense":
         dense = checked(DenseShape, table, inside="host.")
         _check_widths("host.widths", dense.widths)
         _check_word("host.activation", dense.activation, ACTIVATIONS)
         return dense
     if kind != "conv":
-        raise InvalidTaskFile(f"'host.kind' must be one of conv, dense, and is {shown_value(kind)}")
+        raise InvalidTaskFile(f"'host.kind' must be one of conv, dense, gpt, and is {shown_value(kind)}")
     if "channels" not in table:
         raise InvalidTaskFile("it lacks 'host.channels' (a list of integers)")
     shape = checked(ConvShape, table, inside="host.")
@@ -113,6 +124,13 @@ def _shape(host: Mapping[str, Any]) -> ConvShape | DenseShape:
     if len(set(shape.pool_after)) < len(shape.pool_after) or not set(shape.pool_after) <= set(blocks):
         raise InvalidTaskFile(f"'host.pool_after' names blocks by index, each once, from 0 to {blocks[-1]}")
     return shape
+
+
+def _gpt(table: Mapping[str, Any]) -> GPTShape:
+    gpt = checked(GPTShape, table, inside="host.")
+    most = {"layers": (1, MAX_LAYERS), "width": (2, MAX_WIDTH), "heads": (1, MAX_WIDTH), "context": (2, MAX_CONTEXT)}
+    require_ranges(gpt, most, InvalidTaskFile, "host.")
+    return gpt
 
 
 def _check_widths(key: str, widths: tuple[int, ...]) -> None:

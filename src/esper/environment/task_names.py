@@ -2,19 +2,23 @@
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
 
-from esper.contracts import EsperError, nearest
+from esper.contracts import EsperError, Topology, nearest
 from esper.environment.data import SOURCES, Source
 from esper.environment.families import FAMILIES, MOST_SEEDS, Family
-from esper.environment.task_file import FamilyFile, InvalidTaskFile, TaskFile, read_task_file
+from esper.environment.task_file import FamilyFile, HostShape, InvalidTaskFile, TaskFile, read_task_file
 from esper.environment.tasks import InvalidTask, Task, all_tasks, task_on, with_samples
-from esper.growth import ConvShape, DenseShape, count_parameters, graft
+from esper.environment.text import TEXTS, text_file
+from esper.growth import ConvShape, DenseShape, GPTShape, count_parameters, graft
 
 MAX_FILE_PARAMETERS = 50_000_000
+HOSTS: dict[str, type[HostShape]] = {"conv": ConvShape, "dense": DenseShape, "gpt": GPTShape}
+SETTINGS = {each.name for each in fields(TaskFile)} - {"name", "summary"}
+"""What a file says as a task has it."""
 
 
 class UnknownTask(EsperError):
@@ -87,7 +91,7 @@ def load_task(path: Path) -> Task:
     try:
         if is_drawn(file.name):
             raise InvalidTask(f"only a family can name its task {file.name[:80]!r}; choose another name")
-        return _of_family(file) if isinstance(file, FamilyFile) else _built(file)
+        return _of_family(file) if isinstance(file, FamilyFile) else _built(file, path.parent)
     except EsperError as error:
         raise InvalidTaskFile(f"{path}: {error}") from error
 
@@ -97,38 +101,41 @@ def _of_family(file: FamilyFile) -> Task:
     return found if file.rent is None else replace(found, rent=file.rent)
 
 
-def _built(file: TaskFile) -> Task:
-    source = _source(file.data)
-    built = replace(
-        task_on(source, file.shape, file.name, file.summary),
-        slots=file.slots,
-        blueprints=file.blueprints,
-        horizon=file.horizon,
-        batch_size=file.batch_size,
-        learning_rate=file.learning_rate,
-        seed_learning_rate=file.seed_learning_rate,
-        augment=file.augment,
-        max_gradient_norm=file.max_gradient_norm,
-        cooldown_share=file.cooldown_share,
-        optimizer=file.optimizer,
-        rent=file.rent,
-    )
+def _built(file: TaskFile, beside: Path) -> Task:
+    source = _source(file, beside)
+    settings = {each.name: getattr(file, each.name) for each in fields(Task) if each.name in SETTINGS}
+    built = replace(task_on(source, file.shape, file.name, file.summary), **settings)
     built = built if file.samples is None else with_samples(built, file.samples)
     _check_fit(source, file.shape, file.augment)
     _check_host(built, source)
     return built
 
 
-def _source(name: str) -> Source:
-    if name not in SOURCES:
-        raise InvalidTask(f"there is no data named {name[:80]!r}; {nearest(name, SOURCES)}")
-    return SOURCES[name]
+def _source(file: TaskFile, beside: Path) -> Source:
+    """What the host learns from; a text is cut to its context."""
+    known = [*SOURCES, *TEXTS]
+    if file.data is not None and file.data not in known:
+        raise InvalidTask(f"there is no data named {file.data[:80]!r}; {nearest(file.data, known)}")
+    if file.data in SOURCES:
+        return SOURCES[file.data]
+    if not isinstance(file.shape, GPTShape):
+        raise InvalidTask(f"'{file.data or file.text}' is a text; give it a host of kind 'gpt'")
+    text = TEXTS[file.data] if file.data is not None else text_file(_inside(beside, str(file.text)))
+    return text.source(file.shape.context)
 
 
-def _check_fit(source: Source, host: ConvShape | DenseShape, augment: bool) -> None:
+def _inside(folder: Path, name: str) -> Path:
+    """A file below the folder, wherever links and dots lead."""
+    found = (folder / name).resolve()
+    if not found.is_relative_to(folder.resolve()):
+        raise InvalidTask(f"'text' is {name[:80]!r}; name a file that lies beside the task file or below it")
+    return found
+
+
+def _check_fit(source: Source, host: HostShape, augment: bool) -> None:
     images = len(source.shape) == 3
-    kind = "conv" if images else "dense"
-    if isinstance(host, ConvShape) is not images:
+    kind = "gpt" if source.is_text else "conv" if images else "dense"
+    if not isinstance(host, HOSTS[kind]):
         raise InvalidTask(f"data '{source.name}' has samples of shape {source.shape}; give it a host of kind '{kind}'")
     if isinstance(host, ConvShape) and min(source.shape[1:]) >> len(host.pool_after) == 0:
         halvings = int(math.log2(min(source.shape[1:])))
@@ -146,4 +153,6 @@ def _check_host(candidate: Task, source: Source) -> None:
         parameters = count_parameters(host.parameters())
         if parameters > MAX_FILE_PARAMETERS:
             raise InvalidTask(f"the host has {parameters:,} parameters; at most {MAX_FILE_PARAMETERS:,} are allowed")
-        graft(host, candidate.slots, torch.zeros(2, *source.shape), blueprints=candidate.blueprints)
+        example = torch.zeros(2, *source.shape, dtype=source.dtype)
+        causal = Topology.TRANSFORMER if source.is_text else None  # which cannot be seen without weights
+        graft(host, candidate.slots, example, topology=causal, blueprints=candidate.blueprints)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from esper.contracts import EsperError
-from esper.environment.data import Split, augmented
+from esper.environment.data import Split, augmented, cross_entropy
 from esper.environment.randomness import global_draws_from, stream
 from esper.environment.tasks import Task
 from esper.growth import Body
@@ -77,14 +77,15 @@ class EpochMeasures:
 
 MOMENTUM = 0.9
 """Of SGD."""
-FINAL_RATE = 0.05
-"""What the last epoch's learning rate would be, in units of the first one's, if there were one more."""
 
 
-def rate_at(epoch: int, task: Task) -> float:
-    """The learning rate of an epoch in units of the task's: 1, then falling evenly through the cooldown."""
-    left = 1.0 - epoch / task.horizon
-    return 1.0 if left >= task.cooldown_share else FINAL_RATE + (1.0 - FINAL_RATE) * left / task.cooldown_share
+def rate_at(epochs: float, task: Task) -> float:
+    """The learning rate after so many epochs in units of the task's: rising, then 1, then falling in the cooldown."""
+    done, final = epochs / task.horizon, task.final_rate
+    left = 1.0 - done
+    rising = done / task.warmup_share if done < task.warmup_share else 1.0
+    falling = 1.0 if left >= task.cooldown_share else final + (1.0 - final) * left / task.cooldown_share
+    return min(rising, falling)
 
 
 Probe = Callable[[Mapping[str, Sequence[Tensor | None]]], None]
@@ -107,18 +108,20 @@ class Trainer:
         self._forward: Callable[[Tensor], Tensor] = _compiled(body) if compute.compile else body.host
 
     def epoch(self, split: Split) -> EpochMeasures:
-        """One pass over the training data."""
+        """One pass over the training data, or as many batches as the task says."""
         losses, norms = [], []
         self.body.train()
-        self._set_rates()
+        self._set_rates(0.0)
         with global_draws_from(self._seed, "noise", self.body.epoch):
-            last = -(-len(split.x) // self._task.batch_size) - 1
+            count = self._task.batches_of(split)
             for index, (x, y) in enumerate(self._batches(split)):
-                if index == max(0, last - 1):  # the very last may be ragged
+                if index == max(0, count - 2):  # the very last may be ragged
                     self.body.watch_gains()
+                if self._task.smooth:
+                    self._set_rates((index + 0.5) / count)
                 self.optimizer.zero_grad()
                 with self._compute.autocast():
-                    loss = nn.functional.cross_entropy(self._forward(x), y)
+                    loss = cross_entropy(self._forward(x), y)
                 loss.backward()
                 if self._probe is not None:
                     self._probe(self._gradients())
@@ -128,16 +131,16 @@ class Trainer:
         means = torch.stack([torch.stack(losses).mean(), torch.stack(norms).mean()]).tolist()
         return EpochMeasures(*means)
 
-    def _set_rates(self) -> None:
-        """The host has the first group; every seed has one of its own."""
+    def _set_rates(self, part: float) -> None:
+        """For that part of the epoch. The host has the first group; every seed has one of its own."""
         host, *seeds = self.optimizer.param_groups
-        rate = rate_at(self.body.epoch, self._task)
+        rate = rate_at(self.body.epoch + part, self._task)
         host["lr"] = rate * self._task.learning_rate
         for group in seeds:
             group["lr"] = rate * self._task.seed_learning_rate
 
     def _batches(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
-        for rows in torch.randperm(len(split.x), generator=self._order).split(self._task.batch_size):
+        for rows in self._task.draw_batches(split, self._order):
             x, y = split.x[rows], split.y[rows]
             yield (augmented(x, self._augmentation) if self._task.augment else x), y
 
@@ -164,7 +167,8 @@ def _clip_to(most: float, parameters: Sequence[nn.Parameter]) -> Tensor:
 def _optimizer(task: Task, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     if task.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=task.learning_rate, momentum=MOMENTUM, fused=True)
-    return torch.optim.Adam(parameters, lr=task.learning_rate, fused=True)
+    kind = torch.optim.AdamW if task.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=task.learning_rate, fused=True)
 
 
 def _compiled(body: Body) -> Callable[[Tensor], Tensor]:

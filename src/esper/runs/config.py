@@ -8,9 +8,9 @@ from typing import Any, Literal
 import tomli_w
 
 from esper.checked import BadValue, checked, read_toml, require_ranges
-from esper.contracts import EsperError, Head, nearest
+from esper.contracts import ACCURACY, EsperError, Head, Metric, nearest
 from esper.controller import NetworkConfig
-from esper.environment import DEFAULT_TASK, Compute, Precision, task_in_episode
+from esper.environment import DEFAULT_TASK, Compute, Precision, is_family, task_in_episode
 from esper.rewards import RewardConfig, find_mode
 from esper.rl import PPOConfig, RLError
 from esper.runs.backends import usable_cores
@@ -133,6 +133,17 @@ class TrainConfig:
             task = task_in_episode(name, self.seed)
             RewardConfig.at_rent(task.rent if self.rent is None else self.rent, task.classes, self.ppo.discount)
             task.load(Path(self.data_dir) if self.data_dir else None)
+
+    def metric(self) -> Metric | None:
+        """What all its networks are judged by; None if tasks differ in that."""
+        found = {self._metric(name) for name in (*self.task, *self.evaluation_task)}
+        return found.pop() if len(found) == 1 else None
+
+    def _metric(self, name: str) -> Metric | None:
+        """Of a family that is not judged by accuracies, tasks differ in what guessing loses."""
+        task = task_in_episode(name, self.seed)
+        metric = task.metric_on(task.load(Path(self.data_dir) if self.data_dir else None).evaluation)
+        return None if is_family(name) and metric != ACCURACY else metric
 
     def compute(self) -> Compute:
         """Where and how hosts train."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from esper.contracts import Event, SlotId, Stage
+from esper.contracts import ACCURACY, Event, Metric, SlotId, Stage
 from esper.telemetry import DecisionMade, RewardPaid, spans
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class EpisodeStory:
     events: tuple[Event, ...]
     alphas: Sequence[Mapping[SlotId, float]]
     twin: Sequence[float]
+    metric: Metric = ACCURACY
 
 
 def draw_episode(story: EpisodeStory, out: Path) -> bool:
@@ -52,15 +53,22 @@ def draw_episode(story: EpisodeStory, out: Path) -> bool:
 
 def _draw_quality(axes: "Axes", story: EpisodeStory) -> None:
     paid = [event for event in story.events if isinstance(event, RewardPaid)]
-    axes.plot([each.epoch + 1 for each in paid], [100 * each.quality for each in paid], color="#c8102e", label="grown")
-    axes.plot(range(len(story.twin)), [100 * each for each in story.twin], color="#1a1a1a", ls="--", label="no growth")
-    axes.set_ylabel("evaluation quality (%)")
+    grown, twin = _told(story, [each.quality for each in paid]), _told(story, story.twin)
+    metric, label = story.metric, "evaluation quality (%)"
+    axes.plot([each.epoch + 1 for each in paid], grown, color="#c8102e", label="grown")
+    axes.plot(range(len(twin)), twin, color="#1a1a1a", ls="--", label="no growth")
+    axes.set_ylabel(label if metric == ACCURACY else f"evaluation {metric.name} ({metric.unit})".removesuffix(" ()"))
     axes.set_title(story.title, fontsize=11)
     growth = axes.twinx()
     growth.step([each.epoch + 1 for each in paid], [each.growth for each in paid], where="post", color="#0072b2", lw=1)
     growth.set_ylabel("parameters / host's", color="#0072b2")
     growth.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="upper left", fontsize=9)
+    axes.legend(frameon=False, loc="upper left" if metric.higher_is_better else "upper right", fontsize=9)
+
+
+def _told(story: EpisodeStory, qualities: Sequence[float]) -> list[float]:
+    """As the metric tells them; accuracies in percent."""
+    return [100 * each if story.metric == ACCURACY else story.metric.score(each) for each in qualities]
 
 
 def _draw_slots(axes: "Axes", story: EpisodeStory) -> None:

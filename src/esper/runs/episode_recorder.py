@@ -50,7 +50,8 @@ class EpisodeRecorder:
         assert env.episode is not None
         slots, host = env.episode.snapshot.slots, env.episode.snapshot.host
         names, blueprints = tuple(slot.slot for slot in slots), tuple(env.codec.blueprints)
-        self.write(EpisodeStarted(0, task, policy, purpose, env.task.horizon, host.parameters, names, blueprints))
+        horizon, metric = env.task.horizon, env.episode.judge.metric
+        self.write(EpisodeStarted(0, task, policy, purpose, horizon, host.parameters, names, blueprints, metric))
         self._tell()
 
     def conclude(self) -> None:

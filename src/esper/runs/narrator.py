@@ -9,6 +9,7 @@ from rich.console import Console
 from esper.contracts import (
     AlphaRetargeted,
     Event,
+    Metric,
     OperationRefused,
     RansomwareSuspected,
     RewardHackingSuspected,
@@ -27,9 +28,9 @@ from esper.telemetry import DecisionMade, EpisodeFinished, EpisodeStarted, Rewar
 class Narrator(EpisodeRecorder):
     """Prints a line for everything that happens."""
 
-    def __init__(self, console: Console, task: Task) -> None:
+    def __init__(self, console: Console, task: Task, metric: Metric) -> None:
         super().__init__()
-        self.console, self.task = console, task
+        self.console, self.task, self.metric = console, task, metric
         self.alphas: list[dict[str, float]] = []
         self._aside: list[str] = []
         self._decision = self._twin = ""
@@ -37,7 +38,7 @@ class Narrator(EpisodeRecorder):
     def narrate(self, env: GrowEnv, decision: Decision, forced: bool, reward: float, info: Mapping[str, Any]) -> None:
         """Also keeps the alpha of every slot, and what the twin has come to."""
         assert env.episode is not None
-        self._twin = "" if env.twin_quality is None else f" ({self.task.metric.show(env.twin_quality)} without growth)"
+        self._twin = "" if env.twin_quality is None else f" ({self.metric.show(env.twin_quality)} without growth)"
         self.alphas.append({slot.slot: slot.alpha for slot in env.episode.snapshot.slots})
         super().narrate(env, decision, forced, reward, info)
 
@@ -49,7 +50,7 @@ class Narrator(EpisodeRecorder):
         elif isinstance(event, RewardPaid):
             self.console.print(
                 f"epoch {event.epoch + 1:>3}/{self.task.horizon}  {self._decision:<46}  "
-                f"{self.task.metric.name} {self.task.metric.show(event.quality):>6}{self._twin}  "
+                f"{self.metric.name} {self.metric.show(event.quality):>6}{self._twin}  "
                 f"growth x{event.growth:<5.1f} reward {event.total:+.3f}",
                 soft_wrap=True,
             )
@@ -72,12 +73,12 @@ def narrate_episode(
     find_policy(policy)  # say what is wrong with it before the data is loaded
     task = task_in_episode(task, seed).name if is_family(task) else task
     player = Player(game)
-    played = player.env(task).task
+    env = player.env(task)
+    played, metric = env.task, env.task.metric_on(env.splits.evaluation)
     console.print(f"{policy} plays {task}, seed {seed}, {played.horizon} epochs", soft_wrap=True)
-    narrator = Narrator(console, played)
+    narrator = Narrator(console, played, metric)
     with one_thread():
         finished = player.play(Job(task, seed, policy, Purpose.COMPARE), narrator).finished
-    metric = played.metric
     twin = "" if finished.twin_quality is None else f", {metric.show(finished.twin_quality)} without growth"
     console.print(
         f"the end: {metric.name} {metric.show(finished.quality)}{twin}, "
@@ -86,14 +87,15 @@ def narrate_episode(
         soft_wrap=True,
     )
     if picture is not None:
-        _draw(player.env(task), narrator, f"{policy} grows {task}, seed {seed}", seed, picture, console)
+        _draw(env, narrator, f"{policy} grows {task}, seed {seed}", seed, picture, console)
     return finished
 
 
 def _draw(env: GrowEnv, narrator: Narrator, title: str, seed: int, picture: Path, console: Console) -> None:
     twin = [each.quality or 0.0 for each in twin_curve(env.task, env.splits, seed, env.world)]
     events, alphas = tuple(narrator.events), narrator.alphas
-    drawn = draw_episode(EpisodeStory(title, env.task.horizon, env.task.slots, events, alphas, twin), picture)
+    told = EpisodeStory(title, env.task.horizon, env.task.slots, events, alphas, twin, narrator.metric)
+    drawn = draw_episode(told, picture)
     console.print(f"picture: {picture}" if drawn else 'no picture: pip install "esper-growth[demo]"', soft_wrap=True)
 
 

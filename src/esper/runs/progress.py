@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from esper.contracts import Event
+from esper.contracts import ACCURACY, Event, Metric
 from esper.runs.config import TrainConfig
 from esper.telemetry import (
     AnomalyRaised,
@@ -62,7 +62,7 @@ class RoundLines(Quiet):
 
     def begin(self, config: TrainConfig, workers: int, done: int) -> None:
         self._config, self._started, self._first, self._round = config, time.monotonic(), done, done
-        self._comparing = False
+        self._comparing, self._metric = False, config.metric()
         self.say(_opening(config, workers, done))
 
     def see(self, event: Event) -> None:
@@ -75,9 +75,9 @@ class RoundLines(Quiet):
             case UpdateMade():
                 self._round += 1
                 of = f"{self._round}/{self._config.rounds}"
-                self.say(f"round {of}  {_figures(self._summary)}  {_health(event)}  left {self._left()}")
+                self.say(f"round {of}  {_figures(self._summary, self._metric)}  {_health(event)}  left {self._left()}")
             case EvaluationMade():
-                self.say(f"evaluation  {_evaluation(event)}")
+                self.say(f"evaluation  {_evaluation(event, self._metric)}")
             case EpisodeFinished(purpose="compare") if not self._comparing:
                 self._comparing = True
                 self.say("comparing with the controls on held-out seeds ...")
@@ -115,12 +115,12 @@ class Panel(RoundLines):
                 self._played = 1 if event.purpose != self._purpose else self._played + 1
                 self._purpose = event.purpose
             case RoundFinished():
-                self._rows |= {"last round": _figures(event), "actions": _mix(event)}
+                self._rows |= {"last round": _figures(event, self._metric), "actions": _mix(event)}
             case UpdateMade():
                 self._round, self._played = self._round + 1, 0
                 self._rows["policy"] = _health(event)
             case EvaluationMade():
-                self._rows["evaluation"] = _evaluation(event)
+                self._rows["evaluation"] = _evaluation(event, self._metric)
             case _:
                 sentence = _trouble(event)
                 if sentence is None:
@@ -163,10 +163,22 @@ def _opening(config: TrainConfig, workers: int, done: int) -> str:
     )
 
 
-def _figures(summary: RoundFinished) -> str:
-    gain = "" if summary.gain is None else f" ({summary.gain * 100:+.1f} points over twin)"
+def _told(quality: float, gain: float | None, metric: Metric | None) -> str:
+    """A quality as the metric tells it, and what of it is gained over the twin.
+
+    >>> from esper.contracts import metric_of
+    >>> _told(0.9, 0.02, None), _told(0.57, 0.01, metric_of("bits per character", outcomes=65))
+    ('quality 90.0% (+2.0 points over twin)', 'loss 2.590 bits per character (-0.060 over twin)')
+    """
+    if metric is None or metric == ACCURACY:
+        return f"quality {quality:.1%}" + ("" if gain is None else f" ({gain * 100:+.1f} points over twin)")
+    more = "" if gain is None else f" ({metric.score(quality) - metric.score(quality - gain):+.3f} over twin)"
+    return f"{metric.name} {metric.show(quality)}{more}"
+
+
+def _figures(summary: RoundFinished, metric: Metric | None) -> str:
     return (
-        f"return {summary.total:+.3f}  quality {summary.quality:.1%}{gain}  growth x{summary.growth:.1f}  "
+        f"return {summary.total:+.3f}  {_told(summary.quality, summary.gain, metric)}  growth x{summary.growth:.1f}  "
         f"{summary.episodes_per_second:.2f} episodes/s"
     )
 
@@ -190,12 +202,11 @@ def _health(update: UpdateMade) -> str:
     )
 
 
-def _evaluation(found: EvaluationMade) -> str:
-    gain = "" if found.gain is None else f" ({found.gain * 100:+.1f} points over twin)"
+def _evaluation(found: EvaluationMade, metric: Metric | None) -> str:
     best = "  best so far" if found.best else ""
     return (
         f"return {found.total:+.3f} ({found.low:+.3f} to {found.high:+.3f})  "
-        f"quality {found.quality:.1%}{gain}  growth x{found.growth:.1f}{best}"
+        f"{_told(found.quality, found.gain, metric)}  growth x{found.growth:.1f}{best}"
     )
 
 

@@ -324,6 +324,7 @@ class Run:
             backend=config.backend,
             workers=backend.workers,
             device=config.device,
+            metric=config.metric(),
         )
 
 

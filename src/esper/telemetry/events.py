@@ -6,7 +6,7 @@ None is "not measured", never zero. A field that is None by default is one that 
 
 from dataclasses import dataclass, field
 
-from esper.contracts import EpisodeEvent, Event
+from esper.contracts import EpisodeEvent, Event, Metric
 from esper.contracts import events as contract_events
 
 
@@ -23,6 +23,7 @@ class RunStarted(Event):
     backend: str
     workers: int
     device: str
+    metric: Metric | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class EpisodeStarted(EpisodeEvent):
     host_parameters: int
     slots: tuple[str, ...]
     blueprints: tuple[str, ...]
+    metric: Metric | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from esper.contracts import UNITS
+
 LARGEST = 2**63 - 1
 """What an integer of a Parquet file can hold."""
 
@@ -29,7 +31,7 @@ class ExamRow:
     rent: Amount
     """Quality that growing by a factor e must bring to pay."""
     judged_by: Name
-    """The metric: accuracy, which is the quality itself, or loss."""
+    """The metric: accuracy, which is the quality itself, or the unit in which the loss is told."""
     quality: Fraction
     """On the test split, at the end."""
     loss: Amount
@@ -49,11 +51,19 @@ class ExamRow:
     seconds: Amount
     kept: str = ""
     """What grew and was kept, as in 'block0 conv_heavy, block2 norm'."""
+    token_size: Annotated[float, Meta(gt=0, le=sys.float_info.max)] = 1.0
+    """How much of what `judged_by` counts a token of the test split stands for, such as 3.1 bytes."""
 
     @property
     def growth(self) -> float:
         """Total over host parameters."""
         return self.parameters / self.host_parameters
+
+    @property
+    def told(self) -> float:
+        """The metric on the test split, in its own unit: an accuracy as a fraction, or so many bits per character."""
+        unit = UNITS.get(self.judged_by)
+        return self.quality if unit is None else unit.tell(self.loss, self.token_size)
 
     @property
     def score(self) -> float:

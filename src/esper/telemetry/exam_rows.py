@@ -5,7 +5,7 @@ import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from pathlib import Path
 from typing import get_type_hints
 
@@ -17,7 +17,9 @@ from esper.telemetry.exam_row import ExamRow
 from esper.telemetry.log import LogReport, whole_lines
 
 FIELDS: dict[str, type] = get_type_hints(ExamRow)
-COLUMNS = {**FIELDS, "growth": float, "score": float}
+ALL_COLUMNS: dict[str, type] = {**FIELDS, "growth": float, "score": float}
+COLUMNS = [name for name in ALL_COLUMNS if name != "token_size"]
+"""The usual ones; the other is left out of files where every token counts as one."""
 MAX_BYTES = 32_000_000
 """About 200,000 rows."""
 
@@ -62,16 +64,21 @@ def csv_text(rows: Sequence[ExamRow]) -> str:
     Every name is in quotes: whether one needs them, the writers of Python decide differently from its readers.
     """
     text = io.StringIO(newline="")
-    text.write(",".join(COLUMNS) + "\n")
+    columns = columns_of(rows)
+    text.write(",".join(columns) + "\n")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows(map(values_of, rows))
+    writer.writerows(values_of(row, columns) for row in rows)
     return text.getvalue()
 
 
-def values_of(row: ExamRow) -> list[str | int | float]:
-    """All columns; whole numbers in a field for fractions become fractions, so that all look alike."""
-    own = (kind(value) for kind, value in zip(FIELDS.values(), astuple(row), strict=True))
-    return [*own, row.growth, row.score]
+def columns_of(rows: Sequence[ExamRow]) -> list[str]:
+    """Those that a file of these rows has."""
+    return COLUMNS if all(row.token_size == 1.0 for row in rows) else list(ALL_COLUMNS)
+
+
+def values_of(row: ExamRow, columns: Sequence[str]) -> list[str | int | float]:
+    """In these columns; whole numbers in a field for fractions become fractions, so that all look alike."""
+    return [ALL_COLUMNS[name](getattr(row, name)) for name in columns]
 
 
 def read_rows(path: Path) -> list[ExamRow]:
@@ -83,9 +90,9 @@ def read_rows(path: Path) -> list[ExamRow]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = next(reader, [])
-        if header != list(COLUMNS):
+        if header not in (COLUMNS, list(ALL_COLUMNS)):
             raise BadExam(f"the columns are {shown_value(','.join(header))}; they must be {','.join(COLUMNS)}")
-        rows = [_row(cells) for cells in reader]
+        rows = [_row(cells, header) for cells in reader]
     except (ValueError, csv.Error, BadExam) as error:
         raise BadExam(f"{path}, line {reader.line_num}: {error}; give the exam.csv of an exam") from None
     try:
@@ -107,13 +114,13 @@ def read_bounded(path: Path, limit: int) -> bytes:
         raise BadExam(f"{path} cannot be read ({error.strerror}); give one that you may read") from None
 
 
-def _row(cells: list[str]) -> ExamRow:
+def _row(cells: list[str], columns: list[str]) -> ExamRow:
     """The row, if writing it again would give the same cells."""
-    if len(cells) != len(COLUMNS):
-        raise BadExam(f"there are {len(cells)} values for {len(COLUMNS)} columns")
-    given = dict(zip(COLUMNS, cells, strict=True))
-    row = msgspec.convert({name: given[name] for name in FIELDS}, ExamRow, strict=False)
-    for (name, cell), value in zip(given.items(), values_of(row), strict=True):
+    if len(cells) != len(columns):
+        raise BadExam(f"there are {len(cells)} values for {len(columns)} columns")
+    given = dict(zip(columns, cells, strict=True))
+    row = msgspec.convert({name: given[name] for name in FIELDS if name in given}, ExamRow, strict=False)
+    for (name, cell), value in zip(given.items(), values_of(row, columns), strict=True):
         if cell != str(value):
             raise BadExam(f"'{name}' must be {value}, and is {shown_value(cell)}")
     return row

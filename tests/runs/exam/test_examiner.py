@@ -215,5 +215,5 @@ def test_a_plain_network_is_judged_by_every_row_of_a_split_in_pieces():
     y = torch.arange(1_000) % 3
     y[::4] = (y[::4] + 1) % 3
     network = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Dropout(0.9)).train()
-    assert SplitJudge(Split(x, y), classes=3).worth(network).quality == 0.75
+    assert SplitJudge(Split(x, y), outcomes=3).worth(network).quality == 0.75
     assert network.training

@@ -30,6 +30,19 @@ const digits = (count) => (value) => value.toFixed(count);
 const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3);
 const percent = (value) => (100 * value).toFixed(1) + " %";
 const times = (value) => "×" + value.toFixed(2);
+const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
+/* How a quality is told: by the metric that networks are judged by, or as it is where that is not known or differs. */
+function scoreOf(metric) {
+  if (!metric || metric.unit === "%") return { name: metric ? metric.name : "quality", tell: percent, less: percent };
+  const [worst, best] = metric.logarithmic ? [Math.log(metric.worst), Math.log(metric.best)] : [metric.worst, metric.best];
+  const score = (quality) => (metric.logarithmic ? Math.exp(worst + quality * (best - worst)) : worst + quality * (best - worst));
+  return {
+    name: metric.unit.startsWith("bits") ? metric.unit : metric.unit ? `${metric.name} in ${metric.unit}` : metric.name,
+    tell: (quality) => score(quality).toFixed(3), less: metric.logarithmic ? percent : (gain) => signed(gain * (best - worst)),
+  };
+}
+
 const figure3 = (value) => (value !== 0 && (Math.abs(value) < 0.001 || Math.abs(value) >= 1e5) ? value.toExponential(1) : String(Number(value.toPrecision(3))));
 const whole = (value) => Math.round(value).toLocaleString("en");
 

@@ -17,7 +17,7 @@ function examSections(view, width) {
 
 function examGroup(group, width, number) {
   const half = width > 760 ? (width - 24) / 2 : width, quality = group.metric === "accuracy" ? "accuracy" : "quality";
-  const columns = [["policy", (each) => each.policy], ["rows", (each) => whole(each.rows)], [`${quality} [95 %]`, (each) => estimate(each.quality, percent)],
+  const columns = [["policy", (each) => each.policy], ["rows", (each) => whole(each.rows)], ...(group.is_loss ? [[`${group.metric} [95 %]`, (each) => estimate(each.told, digits(3))]] : []), [`${quality} [95 %]`, (each) => estimate(each.quality, percent)],
     ["score [95 %]", (each) => estimate(each.score, percent)], ["score over no growth [95 %]", (each) => estimate(each.gain, percent)], ["growth", (each) => shown(each.growth, times)],
     ["parameters", (each) => large(each.parameters)], ["training FLOPs", (each) => large(each.flops)], ["rollbacks", (each) => whole(each.rollbacks)]];
   const plane = (title, place, label) => planeChart(half, title, group.policies.map((each, at) => ({

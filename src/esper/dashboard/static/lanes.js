@@ -60,10 +60,10 @@ function lanesChart(width, story) {
 }
 
 function episodeView(story, width) {
-  const line = story.line || {}, epochs = story.quality.map((_, at) => at + 1);
+  const line = story.line || {}, score = scoreOf(story.metric), epochs = story.quality.map((_, at) => at + 1);
   const state = story.panic ? make("span", { class: "bad" }, `rolled back: ${story.panic}`) : story.over ? "over" : make("span", { class: "good" }, "being played");
   const facts = [["task", story.task], ["policy", story.policy], ["purpose", story.purpose], ["round", line.round ?? story.round], ["seed", line.seed ?? story.seed],
-    ["return", shown(story.total, signed)], ["accuracy at the end", shown(story.end_quality, percent)], ["growth", shown(line.growth, times)],
+    ["return", shown(story.total, signed)], [`${score.name} at the end`, shown(story.end_quality, score.tell)], ["growth", shown(line.growth, times)],
     ["epochs", `${story.epochs} of ${story.horizon}`]];
   const quality = [{ name: "grown", y: story.quality, colour: 1 }, { name: "twin without growth", y: story.twin, colour: 5, dash: "6 4" }].filter((each) => each.y.some(isNumber));
   const terms = Object.entries(story.terms).map(([name, y]) => ({ name, y })).filter((each) => each.y.some((value) => value));
@@ -72,11 +72,11 @@ function episodeView(story, width) {
   return [
     make("p", {}, state),
     make("dl", { class: "tiles" }, facts.map(([name, value]) => make("div", { class: "tile" }, make("dt", {}, name), make("dd", {}, value ?? ABSENT)))),
-    lineChart(width, "Accuracy on the evaluation split", epochs, quality, { ...options, yFormat: percent, floor: 0, empty: "no accuracy was recorded" }),
+    lineChart(width, `${capital(score.name)} on the evaluation split`, epochs, quality, { ...options, yFormat: score.tell, floor: 0, empty: `no ${score.name} was recorded` }),
     story.twin.some(isNumber) ? null : make("p", { class: "soft" }, "No twin was measured: the reward needs none."),
     lanesChart(width, story),
     stackedChart(width, "Reward, term by term", epochs, terms, { ...options, yFormat: signed, total: story.paid }),
-    lineChart(width, "Contribution: accuracy lost without the seed", epochs, measured, { ...options, yFormat: percent, empty: "not measured in this episode" }),
+    lineChart(width, `Contribution: ${score.name} lost without the seed`, epochs, measured, { ...options, yFormat: score.less, empty: "not measured in this episode" }),
     measured.length ? make("p", { class: "soft" }, "Where a curve is absent the contribution was not measured; that is not zero.") : null,
     decisionTable(story),
     make("details", { "data-key": "news" }, make("summary", {}, `what happened, in words (${story.news.length})`),

@@ -46,7 +46,7 @@ function evaluationCurve(view, xs) {
 
 function winningSection(view, width) {
   const rows = view.rounds, xs = column(rows, "until"), worth = view.parts.worth || { policies: [], training: [], dots: {}, front: [], tasks: [] };
-  const half = width > 760 ? (width - 24) / 2 : width;
+  const half = width > 760 ? (width - 24) / 2 : width, score = scoreOf(view.parts.state.metric);
   const greedy = evaluationCurve(view, xs), merged = rows.some((row) => row.count > 1);
   const controls = worth.policies.filter((each) => each.name !== "greedy").map((each, at) => ({ name: LABELS[each.name] || each.name, y: xs.map(() => each.total), colour: 2 + at, dash: DASHES[2 + at] }));
   const returns = [{ name: merged ? "training (means of several rounds)" : "training, middle half of the episodes", y: column(rows, "total"), low: column(rows, "low"), high: column(rows, "high"), colour: 1, dash: null }];
@@ -60,22 +60,22 @@ function winningSection(view, width) {
   const gain = [{ name: "gain over the twin", y: column(rows, "gain"), colour: 2, dash: null }];
   return section("winning", "Is it winning?", make("div", { class: "grid" },
     lineChart(half, "Return per round", xs, [...returns, { ...greedy, dash: "1 0" }, ...controls], { xLabel: "round", yFormat: signed, from: 1, to: Math.max(2, (view.parts.state.rounds || 2)), empty: "no round is complete yet" }),
-    planeChart(half, "Accuracy against parameters", groups, { xLabel: "parameters over the host's", yLabel: "accuracy", xFormat: times, yFormat: percent, log: true, front: worth.front, empty: "no episode is over yet" }),
+    planeChart(half, `${capital(score.name)} against parameters`, groups, { xLabel: "parameters over the host's", yLabel: score.name, xFormat: times, yFormat: score.tell, log: true, front: worth.front, empty: "no episode is over yet" }),
     lineChart(half, "Parameters over the host's", xs, growth, { xLabel: "round", yFormat: times }),
-    gain[0].y.some(isNumber) ? lineChart(half, "Accuracy gained over the same run without growth", xs, gain, { xLabel: "round", yFormat: percent, include: [0] })
-      : lineChart(half, "Accuracy at the end of episodes", xs, [{ name: "training", y: column(rows, "quality"), colour: 1, dash: null }], { xLabel: "round", yFormat: percent })),
-    policyTable("On held-out seeds, after training", worth.policies),
-    policyTable("By task, in the last training episodes", worth.tasks),
+    gain[0].y.some(isNumber) ? lineChart(half, `${capital(score.name)} gained over the same run without growth`, xs, gain, { xLabel: "round", yFormat: score.less, include: [0] })
+      : lineChart(half, `${capital(score.name)} at the end of episodes`, xs, [{ name: "training", y: column(rows, "quality"), colour: 1, dash: null }], { xLabel: "round", yFormat: score.tell })),
+    policyTable("On held-out seeds, after training", worth.policies, score),
+    policyTable("By task, in the last training episodes", worth.tasks, score),
     byTask(view));
 }
 
 const LABELS = { greedy: "learned", none: "no growth" };
 
-function policyTable(title, rows) {
+function policyTable(title, rows, score) {
   if (!rows.length) return null;
   return tableOf(title, [["", (each) => LABELS[each.name] || each.name], ["episodes", (each) => each.episodes],
     ["return [95 %]", (each) => estimate({ value: each.total, low: each.low, high: each.high }, signed)],
-    ["accuracy", (each) => shown(each.quality, percent)], ["growth", (each) => shown(each.growth, times)]], rows);
+    [score.name, (each) => shown(each.quality, score.tell)], ["growth", (each) => shown(each.growth, times)]], rows);
 }
 
 function byTask(view) {
@@ -121,10 +121,10 @@ function doingSection(view, width) {
 function liveTable(view) {
   const live = (view.parts.live || { episodes: [] }).episodes;
   if (!live.length) return null;
-  const dead = view.parts.state.state !== "running" && view.parts.state.is_run;
+  const score = scoreOf(view.parts.state.metric), dead = view.parts.state.state !== "running" && view.parts.state.is_run;
   const columns = [["episode", (each) => make("button", { onclick: () => view.open(each.key) }, dead ? "cut short" : "now")], ["policy", (each) => each.policy ?? ABSENT, "left"], ["task", (each) => each.task ?? ABSENT, "left"],
-    ["epoch", (each) => `${each.epochs}/${each.horizon}`], ["accuracy", (each) => shown(lastOf(each.curve), percent)], ["twin", (each) => shown(lastOf(each.twin), percent)],
-    ["course", (each) => sparkline(each.curve, "accuracy by epoch")], ["slots", (each) => each.cells.map(cellOf), "left"]];
+    ["epoch", (each) => `${each.epochs}/${each.horizon}`], [score.name, (each) => shown(lastOf(each.curve), score.tell)], ["twin", (each) => shown(lastOf(each.twin), score.tell)],
+    ["course", (each) => sparkline(each.curve, `${scoreOf(view.parts.state.metric).name} by epoch`)], ["slots", (each) => each.cells.map(cellOf), "left"]];
   return tableOf(dead ? "Episodes that were being played when it ended" : "Being played now", columns, live);
 }
 
@@ -133,8 +133,8 @@ const lastOf = (values) => { const known = (values || []).filter(isNumber); retu
 const EPISODE_COLUMNS = (view) => [
   ["episode", (each) => make("button", { onclick: (event) => { event.stopPropagation(); view.open(each.number); } }, String(each.number))],
   ["round", (each) => each.round], ["for", (each) => each.purpose, "left"], ["policy", (each) => each.policy, "left"], ["task", (each) => each.task, "left"], ["return", (each) => shown(each.total, signed)],
-  ["accuracy", (each) => shown(each.quality, percent)], ["twin", (each) => shown(each.twin_quality, percent)], ["growth", (each) => shown(each.growth, times)],
-  ["course", (each) => sparkline(each.curve, "accuracy by epoch")], ["slots at the end", (each) => [each.panic ? make("span", { class: "bad" }, "rolled back ") : null, each.cells.map(cellOf)], "left"]];
+  [scoreOf(view.parts.state.metric).name, (each) => shown(each.quality, scoreOf(view.parts.state.metric).tell)], ["twin", (each) => shown(each.twin_quality, scoreOf(view.parts.state.metric).tell)], ["growth", (each) => shown(each.growth, times)],
+  ["course", (each) => sparkline(each.curve, `${scoreOf(view.parts.state.metric).name} by epoch`)], ["slots at the end", (each) => [each.panic ? make("span", { class: "bad" }, "rolled back ") : null, each.cells.map(cellOf)], "left"]];
 
 function episodesSection(view) {
   const count = view.parts.count || { episodes: 0, kept: 0 }, columns = EPISODE_COLUMNS(view);

@@ -1,7 +1,8 @@
 """A family draws tasks: (family, task seed) gives a task, the same on every machine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from esper.contracts import EsperError
 from esper.environment.data import Source
@@ -9,6 +10,7 @@ from esper.environment.families.hosts import draw_conv, draw_dense
 from esper.environment.families.kinds import DATA_KINDS, DataSpec
 from esper.environment.families.ranges import Draws
 from esper.environment.families.table import CIFAR, FAR, FASHION, SMALL, WIDE, Ranges
+from esper.environment.families.text_tasks import TEXTUAL, TextRanges, draw_text_task
 from esper.environment.tasks import Task, task_on
 from esper.growth import ConvShape, DenseShape
 
@@ -19,23 +21,9 @@ class InvalidTaskSeed(EsperError):
     """A number that no task of a family has."""
 
 
-@dataclass(frozen=True)
-class Family:
-    """Every `deal`-th task of a sequence, from the `first` on, so that families of one sequence never share a task."""
-
-    name: str
-    summary: str
-    ranges: Ranges
-    sequence: str
-    first: int = 0
-    deal: int = 1
-
-    def draw(self, seed: int) -> Task:
-        """The task of that number."""
-        if not 0 <= seed < MOST_SEEDS:
-            raise InvalidTaskSeed(f"family:{self.name} has no task {seed}; give a number from 0 to {MOST_SEEDS - 1:,}")
-        draws = Draws(self.sequence, seed * self.deal + self.first)
-        return _trained(_hosted(f"family:{self.name}/{seed}", draws, self.ranges), draws, self.ranges)
+def draw_class_task(name: str, draws: Draws, ranges: Ranges) -> Task:
+    """A task of naming classes, of images or of vectors."""
+    return _trained(_hosted(name, draws, ranges), draws, ranges)
 
 
 def _data(draws: Draws, ranges: Ranges) -> DataSpec:
@@ -101,6 +89,29 @@ def _trained(task: Task, draws: Draws, ranges: Ranges) -> Task:
     )
 
 
+@dataclass(frozen=True)
+class Family:
+    """Every `deal`-th task of a sequence, from the `first` on, so that families of one sequence never share a task.
+
+    `make` draws a task of that name from the ranges.
+    """
+
+    name: str
+    summary: str
+    ranges: Ranges | TextRanges
+    sequence: str
+    first: int = 0
+    deal: int = 1
+    make: Callable[[str, Draws, Any], Task] = draw_class_task
+
+    def draw(self, seed: int) -> Task:
+        """The task of that number."""
+        if not 0 <= seed < MOST_SEEDS:
+            raise InvalidTaskSeed(f"family:{self.name} has no task {seed}; give a number from 0 to {MOST_SEEDS - 1:,}")
+        draws = Draws(self.sequence, seed * self.deal + self.first)
+        return self.make(f"family:{self.name}/{seed}", draws, self.ranges)
+
+
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
@@ -109,6 +120,9 @@ FAMILIES: dict[str, Family] = {
         Family("small-exam", "tasks of the same ranges, for tables", SMALL, "small", first=2, deal=3),
         Family("wide", "other hosts and data than those of exams, to train controllers on", WIDE, "wide"),
         Family("far-exam", "data and hosts that small never draws, for tables", FAR, "far"),
+        Family("text", "texts, to train controllers on", TEXTUAL, "text", 0, 3, draw_text_task),
+        Family("text-dev", "texts of the same ranges, to choose by", TEXTUAL, "text", 1, 3, draw_text_task),
+        Family("text-exam", "texts of the same ranges, for tables", TEXTUAL, "text", 2, 3, draw_text_task),
         Family("fashion", "some rows and classes of Fashion-MNIST, hosts as in small", FASHION, "fashion"),
         Family("cifar", "some rows and classes of CIFAR-10, hosts as in small", CIFAR, "cifar"),
     )

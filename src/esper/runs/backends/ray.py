@@ -7,15 +7,16 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
 import esper
-from esper.contracts import EsperError
+from esper.contracts import EsperError, Token
 from esper.environment import Split, Splits, is_drawn
 from esper.runs.backends.backend import MakePlayer, usable_cores
 from esper.runs.backends.pool import Assignment, Pool, WorkerLost
@@ -178,15 +179,19 @@ def play(parcel: Parcel, job: Job, data: Sequence[Any]) -> Iterator[Origin | Ans
 
 def arrays(splits: Splits) -> list[NDArray[Any]]:
     """In the form in which processes of one machine share them."""
-    return [part.numpy() for split in (splits.train, splits.evaluation, splits.test) for part in (split.x, split.y)]
+    parts = (splits.train, splits.evaluation, splits.test)
+    sizes = np.array([astuple(split.token) for split in parts])
+    return [*(part.numpy() for split in parts for part in (split.x, split.y)), sizes]
 
 
 def splits_of(given: Sequence[NDArray[Any]]) -> Splits:
     """The same data, not copied."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable")  # nobody writes to a split
-        x, y, evaluation_x, evaluation_y, test_x, test_y = map(torch.from_numpy, given)
-    return Splits(Split(x, y), Split(evaluation_x, evaluation_y), Split(test_x, test_y))
+        *parts, sizes = map(torch.from_numpy, given)
+    tokens = [Token(*size) for size in sizes.tolist()]
+    train, evaluation, test = (Split(parts[2 * at], parts[2 * at + 1], token) for at, token in enumerate(tokens))
+    return Splits(train, evaluation, test)
 
 
 def resources(device: str, gpus_per_worker: float) -> dict[str, float]:

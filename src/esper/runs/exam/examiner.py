@@ -7,6 +7,7 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
+from esper.contracts import UNITS
 from esper.controller import Decision, NoGrowth, Policy, Schedule
 from esper.environment import Episode, GrowEnv, SplitJudge, Task, find_task
 from esper.growth import Fossil, count_flops, count_parameters
@@ -100,7 +101,8 @@ class Examiner(Player):
         assert env.episode is not None
         body, test = env.episode.body, env.splits.test
         kept, fossils = body.harvest(), body.delivered()
-        tested = SplitJudge(test, env.task.classes, env.task.metric).worth(kept)
+        tested = SplitJudge(test, env.task.classes, env.task.judged_by).worth(kept)
+        unit = UNITS.get(env.task.judged_by)
         row = ExamRow(
             task=job.task,
             policy=job.policy,
@@ -118,6 +120,7 @@ class Examiner(Player):
             rollbacks=int(played.finished.panic is not None),
             seconds=played.finished.seconds,
             kept=", ".join(f"{fossil.slot} {fossil.blueprint}" for fossil in fossils),
+            token_size=1.0 if unit is None else unit.size_of(test.token),
         )
         trajectory = None if isinstance(job, StaticJob) else played.trajectory
         return Examined(job, played.finished, (), None, row, fossils, trajectory=trajectory)
@@ -125,4 +128,4 @@ class Examiner(Player):
 
 def epoch_flops(episode: Episode) -> float:
     """Operations of training one epoch, by the network at its end."""
-    return float(PASSES * episode.body.costs().live.flops * len(episode.train.x))
+    return float(PASSES * episode.body.costs().live.flops * episode.task.samples_of(episode.train))

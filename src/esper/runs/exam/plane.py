@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
-from esper.contracts import ACCURACY
+from esper.contracts import UNITS
 from esper.runs.exam.drawing import CONTROL_LOOK, MARKERS, OTHERS, REFERENCE_LOOK, drawn, label_of
 from esper.runs.exam.statistics import Estimate, rows_of
 from esper.runs.exam.summary import CONTROL, PolicySummary, Section
@@ -24,7 +24,7 @@ NARROW = 4.0
 
 @dataclass(frozen=True)
 class Plane:
-    """The policies of a task in a plane: their quality against one of `COSTS`."""
+    """The policies of a task in a plane: what they are judged by against one of `COSTS`."""
 
     cost: str
     section: Section
@@ -42,8 +42,21 @@ class Plane:
 
     @property
     def judged_by(self) -> str:
-        """Quality, but where that is accuracy."""
-        return ACCURACY.name if self.section.judged_by == ACCURACY.name else "quality"
+        """The metric that all is judged by, or quality."""
+        return self.section.judged_by or "quality"
+
+    @property
+    def _lower_is_better(self) -> bool:
+        return self.section.judged_by in UNITS
+
+    def _told(self, row: ExamRow) -> float:
+        return row.told if self._lower_is_better else 100 * row.quality
+
+    def _mean_told(self, each: PolicySummary) -> tuple[float, list[list[float]]]:
+        """The mean, and how far its interval goes."""
+        if self._lower_is_better:
+            return each.told.value, _arms(each.told, 1)
+        return 100 * each.quality.value, _arms(each.quality, 100)
 
     def draw(self, kind: Literal["svg", "png"]) -> bytes | None:
         """An image file, the same bytes for the same plane; None if matplotlib is not installed."""
@@ -62,7 +75,7 @@ class Plane:
         self._draw_front(axes)
         self._scale(axes)
         axes.set_xlabel(f"{self.label} (log scale)" if axes.get_xscale() == "log" else self.label)
-        axes.set_ylabel(f"test {self.judged_by} (%)")
+        axes.set_ylabel(f"test {self.judged_by}" if self._lower_is_better else f"test {self.judged_by} (%)")
         axes.grid(color="#e6e6e6", linewidth=0.8)
         axes.set_axisbelow(True)
 
@@ -75,21 +88,23 @@ class Plane:
 
     def _draw_policy(self, axes: "Axes", each: PolicySummary, colour: str, marker: str) -> None:
         own, is_reference, cost = self._own(each.policy), each.policy == self.reference, self._mean(each)
-        costs, qualities = [getattr(row, self.cost) for row in own], [100 * row.quality for row in own]
+        costs, qualities = [getattr(row, self.cost) for row in own], [self._told(row) for row in own]
         axes.scatter(costs, qualities, s=13, marker=marker, color=colour, alpha=0.33, linewidths=0, zorder=2)
-        mean, order = (cost.value, 100 * each.quality.value), 6 if is_reference else 4
-        arms: dict[str, Any] = {"xerr": _arms(cost, 1), "yerr": _arms(each.quality, 100)}
+        told, arm = self._mean_told(each)
+        mean, order = (cost.value, told), 6 if is_reference else 4
+        arms: dict[str, Any] = {"xerr": _arms(cost, 1), "yerr": arm}
         axes.errorbar(*mean, **arms, fmt="none", ecolor=colour, elinewidth=2, capsize=3, zorder=order)
         size = 12.5 if is_reference else 10.5
         axes.plot(*mean, marker, color=colour, markersize=size, label=label_of(each.policy), zorder=order + 1, **EDGE)
 
     def _draw_front(self, axes: "Axes") -> None:
-        """A staircase: the best quality, on average, at no more than a cost. It goes on to the right edge."""
+        """A staircase: the best that is had, on average, at no more than a cost. It goes on to the right edge."""
         front: list[tuple[float, float]] = []
-        means = ((self._mean(each).value, 100 * each.quality.value) for each in self.section.policies)
-        for cost, quality in sorted(means, key=lambda mean: (mean[0], -mean[1])):
-            if not front or quality > front[-1][1]:
-                front.append((cost, quality))
+        sign = -1 if self._lower_is_better else 1
+        means = ((self._mean(each).value, self._mean_told(each)[0]) for each in self.section.policies)
+        for cost, told in sorted(means, key=lambda mean: (mean[0], -sign * mean[1])):
+            if not front or sign * told > sign * front[-1][1]:
+                front.append((cost, told))
         costs, qualities = zip(*front, (10 * max(self._costs()), front[-1][1]), strict=True)
         style: dict[str, Any] = {"color": "#555555", "linewidth": 1.4, "linestyle": (0, (4, 2)), "zorder": 3}
         axes.step(costs, qualities, where="post", label="front of the means", **style)

@@ -9,7 +9,7 @@ from torch import nn
 
 from esper.contracts import EsperError, SlotId
 from esper.environment import Task
-from esper.growth import ConvHost, ConvShape, DenseHost, Fossil, count_parameters, plant
+from esper.growth import ConvHost, ConvShape, DenseHost, Fossil, GPTHost, GPTShape, count_parameters, plant
 
 
 class NotWidenable(EsperError):
@@ -37,7 +37,7 @@ def _place(slot: SlotId, kept: Set[SlotId]) -> SlotId:
 def widened(task: Task, parameters: int) -> Task:
     """The task with its host widened in all layers alike, to the first width that has at least so many parameters."""
     build = task.build_host
-    if not isinstance(build, functools.partial) or build.func not in (ConvHost, DenseHost):
+    if not isinstance(build, functools.partial) or build.func not in (ConvHost, DenseHost, GPTHost):
         raise NotWidenable(f"task '{task.name}' has a host of its own; leave out the control 'widened'")
     low, high = 1.0, 2.0
     while _size(_wider(build, high)) < parameters:
@@ -49,6 +49,10 @@ def widened(task: Task, parameters: int) -> Task:
 
 
 def _wider(build: "functools.partial[nn.Module]", factor: float) -> "functools.partial[nn.Module]":
+    if isinstance(build.args[-1], GPTShape):
+        vocabulary, gpt = build.args
+        wide = replace(gpt, width=gpt.heads * round(factor * gpt.width / gpt.heads))
+        return functools.partial(build.func, vocabulary, wide)
     inputs, classes, shape, *rest = build.args
     widths = tuple(round(factor * width) for width in (shape.channels if isinstance(shape, ConvShape) else shape))
     wider = replace(shape, channels=widths) if isinstance(shape, ConvShape) else widths

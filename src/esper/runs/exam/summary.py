@@ -43,6 +43,8 @@ class PolicySummary:
 
     policy: str
     quality: Estimate
+    told: Estimate
+    """The metric in its own unit."""
     loss: float
     iqm: Estimate | None
     """The interquartile mean of qualities; of all tasks together, of normalised ones."""
@@ -72,6 +74,8 @@ class Comparison:
     better: Estimate
     score: Estimate
     better_score: Estimate
+    told: Estimate | None = None
+    """Of the metric in its own unit; None over several tasks."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,7 @@ def _summary(rows: Sequence[ExamRow], policy: str, terms: Terms) -> PolicySummar
     return PolicySummary(
         policy=policy,
         quality=_estimate(np.mean, own, terms, lambda row: row.quality),
+        told=_estimate(np.mean, own, terms, lambda row: row.told),
         loss=_mean(own, "loss"),
         iqm=_iqm(own, terms),
         score=_estimate(np.mean, own, terms, lambda row: row.score),
@@ -212,10 +217,12 @@ def compare(rows: Sequence[ExamRow], terms: Terms, other: str) -> Comparison:
     pairs = pairs_of(rows, terms.reference, other)
     tasks = [one.task for one, _ in pairs]
     quality = [one.quality - two.quality for one, two in pairs]
+    told = [one.told - two.told for one, two in pairs]
     score = [one.score - two.score for one, two in pairs]
     return Comparison(
         against=other,
         quality=estimate(np.mean, quality, tasks, terms.bootstrap),
+        told=estimate(np.mean, told, tasks, terms.bootstrap),
         better=share_above_zero(quality),
         score=estimate(np.mean, score, tasks, terms.bootstrap),
         better_score=share_above_zero(score),

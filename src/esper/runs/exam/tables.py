@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from esper.contracts import ACCURACY
+from esper.contracts import ACCURACY, UNITS
 from esper.runs.exam.statistics import Estimate
 from esper.runs.exam.summary import Comparison, ExamSummary, PolicySummary, Section
 
@@ -104,21 +104,39 @@ DIFFERENCES: dict[str, Callable[[Comparison], Cell]] = {
 def tables_of(section: Section, summary: ExamSummary) -> Iterator[Table]:
     """The policies, the reference against every other one if there are others, and what was kept if anything was."""
     reference = summary.terms.reference
-    columns = TOGETHER if section is summary.together else ONE_TASK
+    columns = _told(section) | (TOGETHER if section is summary.together else ONE_TASK)
     lines = (
         (Cell(each.policy, is_strong=each.policy == reference), *(read(each) for read in columns.values()))
         for each in section.policies
     )
     yield Table("Policies", ("policy", *_named(columns, section)), tuple(lines))
     if section.differences:
+        differences = _told_differences(section) | DIFFERENCES
         compared = (
-            (Cell(each.against), *(read(each) for read in DIFFERENCES.values())) for each in section.differences
+            (Cell(each.against), *(read(each) for read in differences.values())) for each in section.differences
         )
         caption = f"{reference} minus every other policy, seed by seed"
-        yield Table(caption, ("against", *_named(DIFFERENCES, section)), tuple(compared))
+        yield Table(caption, ("against", *_named(differences, section)), tuple(compared))
     kept = tuple(_kept(section.policies))
     if kept and section is not summary.together:
         yield Table("What was kept", ("policy", "kept on average", f"the {COMMONEST} most common results"), kept)
+
+
+def _told(section: Section) -> Columns:
+    """The loss, in the unit in which it is told."""
+    return {str(section.judged_by): lambda each: in_unit(each.told, ".3f")} if section.judged_by in UNITS else {}
+
+
+def _told_differences(section: Section) -> dict[str, Callable[[Comparison], Cell]]:
+    return {str(section.judged_by): lambda each: in_unit(each.told, "+.3f")} if section.judged_by in UNITS else {}
+
+
+def in_unit(number: Estimate | None, form: str) -> Cell:
+    """The number as it is, and its interval; a difference is strong if that is clear of zero."""
+    if number is None:
+        return Cell(ABSENT)
+    interval = "" if number.is_point else f"[{number.low:{form}}, {number.high:{form}}]"
+    return Cell(f"{number.value:{form}}", interval, form.startswith("+") and number.is_clear_of_zero)
 
 
 def _named(columns: Iterable[str], section: Section) -> list[str]:

@@ -70,7 +70,7 @@ class Surveyor(Player):
         played = super().play_in(env, job, seen)
         assert env.episode is not None
         body, task, kept = env.episode.body, env.task, env.episode.snapshot.delivered
-        (tested,) = SplitJudge(env.splits.test, task.classes, task.metric).worths(body, [kept])
+        (tested,) = SplitJudge(env.splits.test, task.classes, task.judged_by).worths(body, [kept])
         row = SurveyRow(
             task=job.task,
             seed=job.seed,
