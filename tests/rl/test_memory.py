@@ -131,13 +131,46 @@ def test_written_gradient_of_the_recurrence_is_that_of_numeric_differences(steps
     assert torch.autograd.gradcheck(LinearRecurrence.apply, (pace, written, rates, drawn(SIZE), keep, first))
 
 
-def test_linear_cells_start_with_times_from_4_to_1000_steps_and_all_frequencies():
+def test_linear_cells_start_with_times_from_4_to_1000_steps_a_quarter_of_them_still():
     memory = LinearMemory(INPUTS, 512)
     times = (-memory.log_rates).exp()
     assert 4 <= times.min() < 5
     assert 900 < times.max() <= 1000
-    assert 0 <= memory.frequencies.min() < 0.1
-    assert math.pi - 0.1 < memory.frequencies.max() <= math.pi
+    still, turning = memory.frequencies.split([128, 384])
+    assert not still.any()
+    assert 0 <= turning.min() < 0.1
+    assert math.pi - 0.1 < turning.max() <= math.pi
+    for part in memory.log_rates.split([128, 384]):
+        assert part.min() < -math.log(900) < -math.log(5) < part.max()
+
+
+def trace(memory, delay):
+    """By what the features differ, so many steps behind it, between two cues that nothing followed."""
+    inputs = torch.zeros(2, delay + 1, INPUTS)
+    inputs[:, 0, 0] = torch.tensor([1.0, -1.0])
+    features, _ = memory(inputs, memory.start(2), torch.zeros(2, delay + 1, dtype=torch.bool))
+    return features[0, -1] - features[1, -1]
+
+
+def test_newborn_linear_memory_reads_a_cue_by_the_same_weights_whenever_it_is_asked():
+    """What a policy learns about the cue 70 steps behind holds for 50; with cells that all turn it does not."""
+    torch.manual_seed(0)
+    memory = LinearMemory(INPUTS, 256)
+    alike = torch.cosine_similarity(trace(memory, 50), trace(memory, 70), dim=0)
+    with torch.no_grad():
+        memory.frequencies.uniform_(0.0, math.pi)
+    turned = torch.cosine_similarity(trace(memory, 50), trace(memory, 70), dim=0)
+    assert alike > 0.3 > 0.1 > turned
+
+
+def test_what_still_cells_pile_up_does_not_drown_what_turning_cells_hold():
+    """Both parts are read with a root mean square of 1."""
+    memory, read = LinearMemory(INPUTS, SIZE), []
+    memory.read.register_forward_hook(lambda _, given, __: read.append(given[0]))
+    memory(torch.ones(1, 200, INPUTS), memory.start(1), torch.zeros(1, 200, dtype=torch.bool))
+    still, turning = read[0][-1, 0].split([SIZE // 2, 2 * SIZE - SIZE // 2])
+    torch.testing.assert_close(still.square().mean(), torch.tensor(1.0), atol=0.05, rtol=0)
+    torch.testing.assert_close(turning.square().mean(), torch.tensor(1.0), atol=0.05, rtol=0)
 
 
 @kinds

@@ -1,6 +1,7 @@
 """How to learn: every setting of the update, checked once."""
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -51,8 +52,7 @@ class PPOConfig:
             if not isinstance(value, int | float) or not low <= value <= high:
                 raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
         for name in ("epochs", "minibatches", "reuse"):
-            if getattr(self, name) < 1:
-                raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
+            whole(name, getattr(self, name), 1)
         for head, weight in self.head_entropy.items():
             if not 0.0 <= weight <= 100.0:
                 raise RLError(f"head_entropy of '{head}' = {weight}; give a value from 0 to 100")
@@ -88,6 +88,13 @@ _RANGES = {
     "exploration": (0.0, 0.5),
     "return_momentum": (1e-3, 1.0),
 }
+
+
+def whole(name: str, number: object, least: int) -> int:
+    """The number as an int; refused with its name if it is not whole, or less than `least`."""
+    if not isinstance(number, numbers.Real) or number != number // 1 or number < least:
+        raise RLError(f"{name} = {number!r}; give a whole number from {least} on")
+    return int(number)
 
 
 def _line(first: float, last: float, progress: float) -> float:

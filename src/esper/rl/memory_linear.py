@@ -5,10 +5,12 @@ Each of N cells holds a complex number h. At every step
     h <- exp(d (i w - r)) h + d u
 
 where u, a complex number, and d, from 0 to 2, are read from the input, and the frequency w and the rate of decay r > 0
-are learned. Cells that turn at different frequencies hold what was seen k steps ago for all k at once, as a Fourier
-series does, so recalling it is a matter of the layer that reads them, not of learning to pass it on k times. Rates are
-spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a long episode what was seen at its
-start, with or without a gradient that reaches back so far. A pace d of 0 holds everything as it is.
+are learned. Most cells turn at first, at different frequencies: they hold what was seen k steps ago for all k at once,
+as a Fourier series does, so recalling it is a matter of the layer that reads them, not of learning to pass it on k
+times. A quarter begins still: what was seen stays where it is there, to be read by the same weights whether it was 50
+steps ago or 70. Rates are spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a long
+episode what was seen at its start, with or without a gradient that reaches back so far. A pace d of 0 holds everything
+as it is.
 
 The recurrence has no nonlinearity, so that its gradient is the same recurrence backwards, and both can be taken apart
 and put together again, whatever the episodes do.
@@ -91,15 +93,19 @@ class LinearRecurrence(torch.autograd.Function):
 class LinearMemory(Memory):
     """The state is the real and the imaginary part of all cells.
 
-    Features read the cells on a common scale (divided by their root mean square, because slow cells hold much more than
-    fast ones and a lone cue long ago much less than both) and the present input beside them, and lie in (-1, 1).
+    Features read the cells that begin still and those that begin turning, each part on a common scale (divided by its
+    root mean square, because slow cells hold much more than fast ones, those that only add much more than those that
+    turn, and a lone cue long ago much less than all) and the present input beside them, and lie in (-1, 1).
     """
 
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__()
         self.size = size
         self.log_rates = nn.Parameter(-torch.empty(size).uniform_(math.log(SHORTEST), math.log(LONGEST)))
-        self.frequencies = nn.Parameter(torch.empty(size).uniform_(0.0, math.pi))
+        frequencies = torch.empty(size).uniform_(0.0, math.pi)
+        self.still = size // 4
+        frequencies[: self.still] = 0.0
+        self.frequencies = nn.Parameter(frequencies)
         self.write = Dense(inputs, 2 * size, bias=False)
         self.pace = Dense(inputs, size)
         self.read = Dense(2 * size, size)
@@ -125,7 +131,8 @@ class LinearMemory(Memory):
             pace, written, self.log_rates.exp(), self.frequencies, keep, first
         )
         cells = torch.view_as_real(states).flatten(-2)
-        scale = torch.rsqrt(cells.square().mean(dim=-1, keepdim=True) + 1e-3)
-        features = torch.tanh(self.read(cells * scale) + self.present(inputs))
+        parts = cells.split([2 * self.still, 2 * (self.size - self.still)], dim=-1)
+        scaled = [part * torch.rsqrt(part.square().mean(dim=-1, keepdim=True) + 1e-3) for part in parts]
+        features = torch.tanh(self.read(torch.cat(scaled, dim=-1)) + self.present(inputs))
         last = states[-1:]
         return features.transpose(0, 1), MemoryState(last.real.contiguous(), last.imag.contiguous())

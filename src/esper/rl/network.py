@@ -68,11 +68,6 @@ class Inputs(nn.Module, ABC):
 
     size: int
 
-    @property
-    def known(self) -> bool:
-        """Whether there are statistics by which to normalise, or none are needed."""
-        return True
-
     @abstractmethod
     def take_in(self, observation: Observation, valid: Tensor) -> tuple[Tensor, Tensor] | None:
         """Let the valid steps of a rollout change the statistics by which observations are normalised, if any.
@@ -164,7 +159,8 @@ class VectorConfig:
     memory_kind: str = "linear"
     """One of the kinds in `memory_kinds`: linear, lstm or gru."""
     normalise: bool = True
-    """Whether measured numbers are shifted and scaled by the mean and deviation of what has been seen."""
+    """Whether measured numbers are shifted and scaled by the mean and deviation of what has been seen, and the first
+    layer begins with a mean of 0."""
     encoder: MakeEncoder | None = field(default=None, compare=False)
     """Makes a module of one's own for an observation space, which stands before the first layer."""
 
@@ -177,6 +173,11 @@ class VectorConfig:
         if self.activation not in ACTIVATIONS:
             raise RLError(f"activation = '{self.activation}'; choose one of {', '.join(ACTIVATIONS)}")
         require_kind(self.memory_kind)
+        if self.encoder is not None and (isinstance(self.encoder, nn.Module) or not callable(self.encoder)):
+            raise RLError(
+                f"network is a {type(self.encoder).__name__}; give a VectorConfig, or a function that makes a module "
+                "for an observation space, as in network=lambda space: MyModule()"
+            )
 
 
 class Trunk(Network):
@@ -199,18 +200,27 @@ class Trunk(Network):
         features, state = self.memory(inputs, state, starts)
         return features, state
 
+    @property
+    def newborn(self) -> bool:
+        """Whether the first rollout is still to say what is usually seen: the first layer has no bias before."""
+        return self.config.normalise and not bool(self.encoder.bias.any())
+
     @torch.no_grad()
     def take_in(self, observation: Observation, valid: Tensor) -> None:
         """Let a rollout change the statistics of observations, and the first layer along, so that no prediction moves.
 
-        Only the first statistics, before anything was learned, just hold; and behind a module of the user's own.
+        Only the first statistics, before anything was learned, just hold; and behind a module of the user's own. The
+        first bias makes the mean of the first layer 0, whatever is seen: what is always the same is no news, and would
+        pile up in a memory until it drowns what was seen once.
         """
-        change = self.inputs.take_in(observation, valid)
+        newborn, change = self.newborn, self.inputs.take_in(observation, valid)
         if change is not None:
             shift, stretch = change
             columns = self.encoder.weight[:, : len(shift)]
             self.encoder.bias.add_(columns @ shift)
             columns.mul_(stretch)
+        elif newborn:
+            self.encoder.bias.sub_(self.encoder(self.inputs(observation))[valid].mean(dim=0))
 
     def sizes_schema(self) -> dict[str, object]:
         """What must agree for the weights of this part to fit."""
