@@ -7,10 +7,10 @@ Each of N cells holds a complex number h. At every step
 where u, a complex number, and d, from 0 to 2, are read from the input, and the frequency w and the rate of decay r > 0
 are learned. Most cells turn at first, at different frequencies: they hold what was seen k steps ago for all k at once,
 as a Fourier series does, so recalling it is a matter of the layer that reads them, not of learning to pass it on k
-times. A quarter begins still: what was seen stays where it is there, to be read by the same weights whether it was 50
-steps ago or 70. Rates are spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a long
-episode what was seen at its start, with or without a gradient that reaches back so far. A pace d of 0 holds everything
-as it is.
+times. A quarter begins still, and slow: what was seen stays where it is there, to be read by the same weights whether
+it was 50 steps ago or 70. Rates are spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a
+long episode what was seen at its start, with or without a gradient that reaches back so far. A pace d of 0 holds
+everything as it is.
 
 The recurrence has no nonlinearity, so that its gradient is the same recurrence backwards, and both can be taken apart
 and put together again, whatever the episodes do.
@@ -28,6 +28,8 @@ from esper.rl.memory import Memory, MemoryState
 
 SHORTEST, LONGEST = 4.0, 1000.0
 """Steps after which a cell has faded to 1/e, at the beginning of training."""
+STILL_SHORTEST = 64.0
+"""The same of cells that begin still: what was seen a few steps ago is a matter of those that turn."""
 
 
 def accumulate(factors: Tensor, states: Tensor, backwards: bool = False) -> None:
@@ -101,11 +103,12 @@ class LinearMemory(Memory):
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__()
         self.size = size
-        self.log_rates = nn.Parameter(-torch.empty(size).uniform_(math.log(SHORTEST), math.log(LONGEST)))
-        frequencies = torch.empty(size).uniform_(0.0, math.pi)
         self.still = size // 4
+        log_times = torch.empty(size).uniform_(math.log(SHORTEST), math.log(LONGEST))
+        frequencies = torch.empty(size).uniform_(0.0, math.pi)
+        log_times[: self.still] = torch.linspace(math.log(STILL_SHORTEST), math.log(LONGEST), self.still)
         frequencies[: self.still] = 0.0
-        self.frequencies = nn.Parameter(frequencies)
+        self.log_rates, self.frequencies = nn.Parameter(-log_times), nn.Parameter(frequencies)
         self.write = Dense(inputs, 2 * size, bias=False)
         self.pace = Dense(inputs, size)
         self.read = Dense(2 * size, size)
