@@ -120,6 +120,9 @@ class LinearMemory(Memory):
         for bias in (self.pace.bias, self.read.bias):
             nn.init.zeros_(bias)
 
+    def schema(self) -> dict[str, object]:
+        return {"still": self.still}
+
     def start(self, rows: int) -> MemoryState:
         zeros = self.log_rates.new_zeros(1, rows, self.size)
         return MemoryState(zeros, zeros.clone())

@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from esper.rl.config import whole
 from esper.rl.dense import Dense
 from esper.rl.errors import RLError
 from esper.rl.gaussian import Gaussian
@@ -165,11 +166,8 @@ class VectorConfig:
     """Makes a module of one's own for an observation space, which stands before the first layer."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "critic"):
-            if getattr(self, name) < 1:
-                raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
-        if self.memory < 0:
-            raise RLError(f"memory = {self.memory}; give 0 for none, or the number of its features")
+        for name, least in (("hidden", 1), ("memory", 0), ("critic", 1)):
+            whole(name, getattr(self, name), least)
         if self.activation not in ACTIVATIONS:
             raise RLError(f"activation = '{self.activation}'; choose one of {', '.join(ACTIVATIONS)}")
         require_kind(self.memory_kind)
@@ -227,7 +225,7 @@ class Trunk(Network):
         names = ["hidden", "memory", "critic", "activation"]
         if self.config.memory_kind != "lstm":  # files that name no kind have an LSTM
             names.append("memory_kind")
-        return self.inputs.schema() | {name: getattr(self.config, name) for name in names}
+        return self.inputs.schema() | {name: getattr(self.config, name) for name in names} | self.memory.schema()
 
 
 class VectorNetwork(Trunk):
