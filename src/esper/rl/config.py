@@ -1,9 +1,10 @@
 """How to learn: every setting of the update, checked once."""
 
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from esper.rl.errors import RLError
 
@@ -92,7 +93,7 @@ _RANGES = {
 
 def whole(name: str, number: object, least: int) -> int:
     """The number as an int; refused with its name if it is not whole, or less than `least`."""
-    if not isinstance(number, numbers.Real) or number != number // 1 or number < least:
+    if not isinstance(number, int | float | np.integer) or number != number // 1 or number < least:
         raise RLError(f"{name} = {number!r}; give a whole number from {least} on")
     return int(number)
 
