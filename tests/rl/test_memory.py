@@ -175,6 +175,19 @@ def test_cue_is_read_by_the_same_weights_whenever_it_is_asked_for():
     assert fmean(found[0]) > 0.7 > 0.3 > fmean(found[1]), found
 
 
+def test_half_of_the_still_cells_take_in_the_first_step_and_little_ever_after():
+    memory = LinearMemory(INPUTS, 64)
+    inputs = torch.ones(1, 40, INPUTS)
+    starts = torch.arange(40).unsqueeze(0) == 0
+    _, opened = memory(inputs[:, :1], memory.start(1), starts[:, :1])
+    _, later = memory(inputs[:, :1], memory.start(1), ~starts[:, :1])
+    assert (opened.hidden[0, 0, :8].abs() > 5 * later.hidden[0, 0, :8].abs()).all()
+    assert torch.equal(opened.hidden[0, 0, 8:], later.hidden[0, 0, 8:]), "others know no first step yet"
+    assert memory.opening.grad is None
+    memory(inputs, memory.start(1), starts)[0].sum().backward()
+    assert memory.opening.grad.all(), "all of them can learn to"
+
+
 def test_what_still_cells_pile_up_does_not_drown_what_turning_cells_hold():
     """Both parts are read with a root mean square of 1."""
     memory, read = LinearMemory(INPUTS, SIZE), []
@@ -218,7 +231,7 @@ def step_by_step(memory, inputs, state, starts):
         features = []
         for step in range(inputs.shape[1]):
             now = memory.start(1) if starts[row, step] else now
-            output, now = memory(inputs[row : row + 1, step], now, torch.tensor([False]))
+            output, now = memory(inputs[row : row + 1, step], now, starts[row, step : step + 1])
             features.append(output)
         outputs.append(torch.stack(features, dim=1))
         lasts.append(now)
@@ -298,8 +311,8 @@ def test_output_is_bounded_so_nothing_normalises_it(kind):
     assert not any(isinstance(module, norms) for module in network.modules())
 
 
-def recall_after(memory, back, updates):
-    """Share of right answers to which of four symbols was shown `back` steps ago, after so many updates."""
+def recall_after(memory, updates, back=None):
+    """Share of right answers to which of four symbols was shown `back` steps ago, or first, after so many updates."""
     encoder, reader = nn.Linear(4, 32), nn.Linear(memory.size, 4)
     parameters = [p for part in (encoder, memory, reader) for p in part.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=3e-3)
@@ -308,7 +321,8 @@ def recall_after(memory, back, updates):
     for _ in range(updates):
         shown = torch.randint(4, (8, 48))
         features, _ = memory(torch.tanh(encoder(nn.functional.one_hot(shown, 4).float())), memory.start(8), starts)
-        answers, right = reader(features[:, back:]), shown[:, :-back]
+        answers = reader(features if back is None else features[:, back:])
+        right = shown[:, :1].expand(-1, 48) if back is None else shown[:, :-back]
         loss = nn.functional.cross_entropy(answers.flatten(0, 1), right.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -320,6 +334,15 @@ def test_linear_memory_learns_to_recall_what_an_lstm_does_not_in_the_same_update
     torch.manual_seed(0)
     assert recall_after(LinearMemory(32, 32), back=8, updates=80) > 0.9
     assert recall_after(LSTMMemory(32, 32), back=8, updates=80) < 0.6
+
+
+def test_linear_memory_learns_what_an_episode_began_with_though_nothing_shown_tells_the_first_step():
+    torch.manual_seed(0)
+    assert recall_after(LinearMemory(32, 32), updates=60) > 0.9
+    without = LinearMemory(32, 32)
+    for parameter in (without.opening.requires_grad_(False), without.pace.bias):
+        nn.init.zeros_(parameter)
+    assert recall_after(without, updates=60) < 0.6
 
 
 def test_unknown_kind_is_refused_with_the_kinds_there_are():

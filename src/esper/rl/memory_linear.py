@@ -12,6 +12,10 @@ it was 50 steps ago or 70. Rates are spread from 1/4 to 1/1000 per step, so that
 long episode what was seen at its start, with or without a gradient that reaches back so far. A pace d of 0 holds
 everything as it is.
 
+What is read from the input alone cannot tell the first step of an episode from another that looks like it, so the pace
+also depends on whether it is the first. Half of the still cells begin with a high pace there and a low one ever after:
+they hold what the episode began with, which is often what it is about.
+
 The recurrence has no nonlinearity, so that its gradient is the same recurrence backwards, and both can be taken apart
 and put together again, whatever the episodes do.
 """
@@ -30,6 +34,9 @@ SHORTEST, LONGEST = 4.0, 1000.0
 """Steps after which a cell has faded to 1/e, at the beginning of training."""
 STILL_SHORTEST = 64.0
 """The same of cells that begin still: what was seen a few steps ago is a matter of those that turn."""
+OPENING = 3.0
+"""By how much the logit of the pace is above 0 in the first step of an episode, and below it in all others, at the
+beginning of training, in cells for what an episode begins with."""
 
 
 def accumulate(factors: Tensor, states: Tensor, backwards: bool = False) -> None:
@@ -111,6 +118,7 @@ class LinearMemory(Memory):
         self.log_rates, self.frequencies = nn.Parameter(-log_times), nn.Parameter(frequencies)
         self.write = Dense(inputs, 2 * size, bias=False)
         self.pace = Dense(inputs, size)
+        self.opening = nn.Parameter(torch.zeros(size))
         self.read = Dense(2 * size, size)
         self.present = Dense(inputs, size, bias=False)
         nn.init.normal_(self.write.weight, std=inputs**-0.5)
@@ -119,6 +127,9 @@ class LinearMemory(Memory):
             nn.init.orthogonal_(layer.weight)
         for bias in (self.pace.bias, self.read.bias):
             nn.init.zeros_(bias)
+        with torch.no_grad():
+            self.pace.bias[: self.still // 2] = -OPENING
+            self.opening[: self.still // 2] = 2 * OPENING
 
     def schema(self) -> dict[str, object]:
         return {"still": self.still}
@@ -129,12 +140,12 @@ class LinearMemory(Memory):
 
     def replay(self, inputs: Tensor, state: MemoryState, starts: Tensor) -> tuple[Tensor, MemoryState]:
         inputs = inputs.transpose(0, 1).contiguous()
-        pace = 2 * torch.sigmoid(self.pace(inputs))
+        begun = starts.t().unsqueeze(-1)
+        pace = 2 * torch.sigmoid(self.pace(inputs) + self.opening * begun)
         written = torch.view_as_complex(self.write(inputs).unflatten(-1, (self.size, 2)))
-        keep = (~starts).t().unsqueeze(-1)
         first = torch.complex(state.hidden[0], state.cell[0])
         states: Tensor = LinearRecurrence.apply(  # type: ignore[no-untyped-call]
-            pace, written, self.log_rates.exp(), self.frequencies, keep, first
+            pace, written, self.log_rates.exp(), self.frequencies, ~begun, first
         )
         cells = torch.view_as_real(states).flatten(-2)
         parts = cells.split([2 * self.still, 2 * (self.size - self.still)], dim=-1)
