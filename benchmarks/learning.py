@@ -13,6 +13,8 @@
   that this operation uses; in between few actions are legal, and an illegal one ends the episode. It needs memory,
   masks that depend on the first head, and eight heads together. At most 100.
 - `cartpole`, `acrobot`, `pendulum`: CartPole-v1, Acrobot-v1 and Pendulum-v1, which need no memory.
+- `repeat-first`, `autoencode`, `count-recall`, `memory-length`, `hidden-pendulum`: more tasks with memory, of
+  `memory_worlds.py`; played only when they are named.
 
 Our agent has its defaults on all tasks. What belongs to a task is the same for all agents: the steps of `matching` have
 nothing to do with each other, so there it is played without memory and with a discount of 0.4 (as sb3-contrib tests its
@@ -44,6 +46,7 @@ import gymnasium
 import torch
 from learning_agents import MakeEnv, Masked, Ours, Plain, Player, Recurrent
 from learning_worlds import HEADS, HideVelocity, Matching, Recall, Recipes, SeeMasks, TMaze
+from memory_worlds import Autoencode, CountRecall, HiddenPendulum, MemoryLength, RepeatFirst
 
 from esper.rl import PPOConfig, UnsupportedSpace, VectorConfig
 
@@ -123,6 +126,14 @@ TASKS = {
             "MaskablePPO": (Recipes, partial(Masked, n_steps=64)),
         },
     ),
+}
+COMPARED = tuple(TASKS)
+TASKS |= {
+    "repeat-first": remembering(100, HALF, RepeatFirst),
+    "autoencode": remembering(100, HALF, Autoencode),
+    "count-recall": remembering(100, HALF, CountRecall),
+    "memory-length": remembering(100, HALF, MemoryLength),
+    "hidden-pendulum": remembering(-150, FULL, HiddenPendulum),
 }
 
 
@@ -247,7 +258,9 @@ def play(arguments: argparse.Namespace) -> None:
 def main() -> None:
     """Train what is missing, one after the other, and print the table."""
     parser = argparse.ArgumentParser(description="Compare how agents learn.")
-    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), help="default: all")
+    parser.add_argument(
+        "--tasks", nargs="+", choices=list(TASKS), default=COMPARED, help="default: all but the last five"
+    )
     parser.add_argument("--agents", nargs="+", default=["ours", "theirs"], help="ours, theirs, or names such as PPO")
     parser.add_argument("--seeds", type=int, default=5, help="how many (default %(default)s)")
     parser.add_argument("--first-seed", type=int, default=0, help="settings were chosen on seeds from 100 on")

@@ -79,7 +79,7 @@ def test_every_number_has_a_range_or_a_least_value():
 
 @pytest.mark.parametrize("name", ["epochs", "minibatches", "reuse"])
 def test_fewer_than_one_pass_or_part_is_refused(name):
-    with pytest.raises(RLError, match=f"{name} = 0; give at least 1"):
+    with pytest.raises(RLError, match=f"{name} = 0; give a whole number from 1 on"):
         PPOConfig(**{name: 0})
 
 

@@ -81,11 +81,49 @@ def test_new_statistics_move_no_prediction():
 
 def test_first_statistics_are_those_of_the_first_rollout_and_hold_in_its_update():
     agent = PPO(Walk, environments=3, steps=16, network=NORMALISED, config=STEADY)
-    assert not agent.network.inputs.known
+    assert agent.network.newborn
     agent.learn(48)
-    assert agent.network.inputs.known
+    assert not agent.network.newborn
     vector = agent.buffer.sequences().observation["vector"].flatten(0, 1)
     torch.testing.assert_close(agent.network.inputs.scale.mean, vector.mean(dim=0))
+
+
+FLAGS_AND_AN_IMAGE = spaces.Dict({"eye": spaces.Box(0, 255, (5, 6, 1), np.uint8), "kind": spaces.Discrete(3)})
+
+
+def first_layer(agent: PPO) -> torch.Tensor:
+    """What the first layer made of the rollout, (steps, units)."""
+    sequences = agent.buffer.sequences()
+    return agent.network.encoder(agent.network.inputs(sequences.observation)).flatten(0, 1).detach()
+
+
+@pytest.mark.parametrize("own", [None, nn.Identity])
+def test_first_layer_of_a_newborn_has_a_mean_of_0_over_the_first_rollout(own):
+    """Whatever is seen: images and choices, or what a module of one's own makes of choices."""
+    shown = FLAGS_AND_AN_IMAGE if own is None else spaces.Discrete(3)
+    network = VectorConfig(hidden=6, memory=5, critic=6, encoder=None if own is None else lambda _: own())
+    agent = PPO(lambda: Anything(shown, spaces.Discrete(2)), environments=3, steps=16, network=network, config=STEADY)
+    agent._collect(agent.rows)
+    assert first_layer(agent).mean(dim=0).abs().max() > 0.05
+    sequences = agent._at_first_scale(agent.buffer.sequences())
+    torch.testing.assert_close(first_layer(agent).mean(dim=0), torch.zeros(6), atol=1e-5, rtol=0)
+    torch.testing.assert_close(replay(agent.network, sequences).values, sequences.values, rtol=0.0, atol=1e-5)
+    bias = agent.network.encoder.bias.clone()
+    agent.network.take_in(sequences.observation, sequences.valid)
+    assert torch.equal(agent.network.encoder.bias, bias), "only the first rollout is centred"
+
+
+def test_weights_that_learned_and_observations_as_they_are_are_not_centred(tmp_path):
+    def make() -> Anything:
+        return Anything(spaces.Discrete(3), spaces.Discrete(2))
+
+    raw = VectorConfig(hidden=6, memory=5, critic=6, normalise=False)
+    assert not PPO(make, environments=2, steps=8, network=raw).network.newborn
+    agent = PPO(make, environments=2, steps=8).learn(32)
+    agent.save(tmp_path / "agent.pt")
+    again = PPO(make, environments=2, steps=8, seed=5)
+    assert again.network.newborn
+    assert not again.warm_start(tmp_path / "agent.pt").network.newborn
 
 
 def test_numbers_that_fit_already_are_not_scaled():

@@ -64,7 +64,7 @@ def slow_replay(network, sequences, exploration):
             if sequences.starts[place]:
                 state = memory.start(1)
             inputs = torch.tanh(network.encoder(sequences.observation["vector"][place]))
-            output, state = memory(inputs.reshape(1, -1), state, torch.tensor([False]))
+            output, state = memory(inputs.reshape(1, -1), state, sequences.starts[row, step : step + 1])
             features = output.flatten()
             value = critic.output(torch.tanh(critic.hidden(features))) * critic.deviation + critic.mean
             scores = network.actor(features).reshape(len(SIZES), -1)

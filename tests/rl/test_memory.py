@@ -1,6 +1,8 @@
 """Every kind of memory by hand, and rows with starts inside against the same episodes played step by step."""
 
 import math
+from itertools import product
+from statistics import fmean
 
 import pytest
 import torch
@@ -131,13 +133,69 @@ def test_written_gradient_of_the_recurrence_is_that_of_numeric_differences(steps
     assert torch.autograd.gradcheck(LinearRecurrence.apply, (pace, written, rates, drawn(SIZE), keep, first))
 
 
-def test_linear_cells_start_with_times_from_4_to_1000_steps_and_all_frequencies():
+def test_linear_cells_start_with_times_from_4_to_1000_steps_a_quarter_of_them_still():
     memory = LinearMemory(INPUTS, 512)
     times = (-memory.log_rates).exp()
     assert 4 <= times.min() < 5
-    assert 900 < times.max() <= 1000
-    assert 0 <= memory.frequencies.min() < 0.1
-    assert math.pi - 0.1 < memory.frequencies.max() <= math.pi
+    assert 900 < times.max() < 1001
+    still, turning = memory.frequencies.split([128, 384])
+    assert not still.any()
+    assert 0 <= turning.min() < 0.1
+    assert math.pi - 0.1 < turning.max() <= math.pi
+    assert 64 <= times[:128].min() < 65
+    assert 900 < times[:128].max() < 1001
+
+
+def behind_a_cue(memory, delays):
+    """Features so many steps behind a cue that nothing followed, (delays, 2, size): one of two opposite cues each."""
+    inputs = torch.zeros(2, max(delays) + 1, INPUTS)
+    inputs[:, 0, 0] = torch.tensor([1.0, -1.0])
+    with torch.no_grad():
+        features, _ = memory(inputs, memory.start(2), torch.zeros(2, max(delays) + 1, dtype=torch.bool))
+    return features[:, list(delays)].transpose(0, 1)
+
+
+def told_apart(memory):
+    """How well weights that tell the cues apart by 1 and -1 after 55 to 75 steps do so after 50; 0 is not at all."""
+    seen = behind_a_cue(memory, range(55, 76, 2)).flatten(0, 1)
+    cues = torch.tensor([1.0, -1.0]).repeat(len(seen) // 2)
+    weights = torch.linalg.solve(seen.t() @ seen + 0.1 * torch.eye(memory.size), seen.t() @ cues)
+    return ((behind_a_cue(memory, [50]) @ weights) * torch.tensor([1.0, -1.0])).mean().item()
+
+
+def test_cue_is_read_by_the_same_weights_whenever_it_is_asked_for():
+    """Sooner than it ever was, too; if all cells turn it is not."""
+    found = {0: [], 1: []}
+    for seed, turning in product(range(5), found):
+        torch.manual_seed(seed)
+        memory = LinearMemory(INPUTS, 64)
+        if turning:
+            nn.init.uniform_(memory.frequencies, 0.0, math.pi)
+        found[turning].append(told_apart(memory))
+    assert fmean(found[0]) > 0.7 > 0.3 > fmean(found[1]), found
+
+
+def test_half_of_the_still_cells_take_in_the_first_step_and_little_ever_after():
+    memory = LinearMemory(INPUTS, 64)
+    inputs = torch.ones(1, 40, INPUTS)
+    starts = torch.arange(40).unsqueeze(0) == 0
+    _, opened = memory(inputs[:, :1], memory.start(1), starts[:, :1])
+    _, later = memory(inputs[:, :1], memory.start(1), ~starts[:, :1])
+    assert (opened.hidden[0, 0, :8].abs() > 5 * later.hidden[0, 0, :8].abs()).all()
+    assert torch.equal(opened.hidden[0, 0, 8:], later.hidden[0, 0, 8:]), "others know no first step yet"
+    assert memory.opening.grad is None
+    memory(inputs, memory.start(1), starts)[0].sum().backward()
+    assert memory.opening.grad.all(), "all of them can learn to"
+
+
+def test_what_still_cells_pile_up_does_not_drown_what_turning_cells_hold():
+    """Both parts are read with a root mean square of 1."""
+    memory, read = LinearMemory(INPUTS, SIZE), []
+    memory.read.register_forward_hook(lambda _, given, __: read.append(given[0]))
+    memory(torch.ones(1, 200, INPUTS), memory.start(1), torch.zeros(1, 200, dtype=torch.bool))
+    still, turning = read[0][-1, 0].split([SIZE // 2, 2 * SIZE - SIZE // 2])
+    torch.testing.assert_close(still.square().mean(), torch.tensor(1.0), atol=0.05, rtol=0)
+    torch.testing.assert_close(turning.square().mean(), torch.tensor(1.0), atol=0.05, rtol=0)
 
 
 @kinds
@@ -173,7 +231,7 @@ def step_by_step(memory, inputs, state, starts):
         features = []
         for step in range(inputs.shape[1]):
             now = memory.start(1) if starts[row, step] else now
-            output, now = memory(inputs[row : row + 1, step], now, torch.tensor([False]))
+            output, now = memory(inputs[row : row + 1, step], now, starts[row, step : step + 1])
             features.append(output)
         outputs.append(torch.stack(features, dim=1))
         lasts.append(now)
@@ -253,8 +311,8 @@ def test_output_is_bounded_so_nothing_normalises_it(kind):
     assert not any(isinstance(module, norms) for module in network.modules())
 
 
-def recall_after(memory, back, updates):
-    """Share of right answers to which of four symbols was shown `back` steps ago, after so many updates."""
+def recall_after(memory, updates, back=None):
+    """Share of right answers to which of four symbols was shown `back` steps ago, or first, after so many updates."""
     encoder, reader = nn.Linear(4, 32), nn.Linear(memory.size, 4)
     parameters = [p for part in (encoder, memory, reader) for p in part.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=3e-3)
@@ -263,7 +321,8 @@ def recall_after(memory, back, updates):
     for _ in range(updates):
         shown = torch.randint(4, (8, 48))
         features, _ = memory(torch.tanh(encoder(nn.functional.one_hot(shown, 4).float())), memory.start(8), starts)
-        answers, right = reader(features[:, back:]), shown[:, :-back]
+        answers = reader(features if back is None else features[:, back:])
+        right = shown[:, :1].expand(-1, 48) if back is None else shown[:, :-back]
         loss = nn.functional.cross_entropy(answers.flatten(0, 1), right.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -275,6 +334,15 @@ def test_linear_memory_learns_to_recall_what_an_lstm_does_not_in_the_same_update
     torch.manual_seed(0)
     assert recall_after(LinearMemory(32, 32), back=8, updates=80) > 0.9
     assert recall_after(LSTMMemory(32, 32), back=8, updates=80) < 0.6
+
+
+def test_linear_memory_learns_what_an_episode_began_with_though_nothing_shown_tells_the_first_step():
+    torch.manual_seed(0)
+    assert recall_after(LinearMemory(32, 32), updates=60) > 0.9
+    without = LinearMemory(32, 32)
+    for parameter in (without.opening.requires_grad_(False), without.pace.bias):
+        nn.init.zeros_(parameter)
+    assert recall_after(without, updates=60) < 0.6
 
 
 def test_unknown_kind_is_refused_with_the_kinds_there_are():

@@ -115,9 +115,9 @@ def test_heads_have_one_order_everywhere():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"hidden": 0}, "hidden = 0; give at least 1"),
-        ({"critic": -3}, "critic = -3; give at least 1"),
-        ({"memory": -1}, "memory = -1; give 0 for none"),
+        ({"hidden": 0}, "hidden = 0; give a whole number from 1 on"),
+        ({"critic": -3}, "critic = -3; give a whole number from 1 on"),
+        ({"memory": -1}, "memory = -1; give a whole number from 0 on"),
         ({"activation": "sigmoid"}, "activation = 'sigmoid'; choose one of tanh, relu"),
     ],
 )

@@ -214,9 +214,9 @@ BAD_INPUT = {
         DiscountMismatch,
         r"discount = 0\.99; the environment shapes its rewards for a discount of 0\.9, so give PPOConfig",
     ),
-    "no environment": (lambda: PPO(Clock, environments=0), RLError, "environments = 0; give at least 1"),
-    "no step": (lambda: PPO(Clock, steps=0), RLError, "steps = 0; give at least 1"),
-    "negative seed": (lambda: PPO(Clock, seed=-1), RLError, "seed = -1; give at least 0"),
+    "no environment": (lambda: PPO(Clock, environments=0), RLError, "environments = 0; give a whole number from 1 on"),
+    "no step": (lambda: PPO(Clock, steps=0), RLError, "steps = 0; give a whole number from 1 on"),
+    "negative seed": (lambda: PPO(Clock, seed=-1), RLError, "seed = -1; give a whole number from 0 on"),
     "unknown choice of the first head": (
         lambda: PPO(Walk, heads={"op": (), "style": [1, 3]}),
         RLError,
@@ -517,6 +517,18 @@ def test_weights_of_another_network_are_refused_with_the_agent_that_takes_them(t
     assert_same(weights_of(new.network), weights_of(old.network))
 
 
+def test_linear_memory_that_was_read_in_another_way_is_refused(tmp_path):
+    agent, path = PPO(Walk, seed=5), tmp_path / "agent.pt"
+    agent.save(path)
+    raw = torch.load(path, weights_only=True)
+    assert raw["schema"].pop("still") == 16
+    torch.save(raw, path)
+    with pytest.raises(BadCheckpoint, match=r"has a linear memory of which no cells begin still; .* so train anew"):
+        PPO.load(path, Walk)
+    with pytest.raises(BadCheckpoint, match="so train anew"):
+        PPO(Walk).warm_start(path)
+
+
 def test_an_agent_loaded_with_another_module_is_told_of_warm_start(tmp_path):
     walker(network=replace(SMALL, encoder=MyEncoder)).save(tmp_path / "agent.pt")
     with pytest.raises(BadCheckpoint, match=r"another kind of network \(inputs: .*encoder=MyEncoder.*warm_start\("):
@@ -610,7 +622,10 @@ def test_prediction_can_be_drawn():
     ("arguments", "said"),
     [
         ({"observation": np.zeros(3)}, r"has shape \(3,\); its space promises \(2,\), or with an axis for rows"),
-        ({"observation": np.zeros((2, 2)), "action_masks": np.ones((3, 5))}, "there are 2 observations; give as many"),
+        (
+            {"observation": np.zeros((2, 2)), "action_masks": np.ones((3, 5))},
+            "there are 2 observations; give masks, memory and",
+        ),
         ({"observation": np.zeros(2), "action_masks": np.ones(4)}, r"the action mask has shape \(4,\)"),
     ],
 )
@@ -622,7 +637,9 @@ def test_prediction_refuses_what_does_not_fit(arguments, said):
 def test_memory_of_other_rows_is_refused():
     agent = walker()
     _, state = agent.predict(np.zeros((2, 2)))
-    with pytest.raises(WrongShape, match=r"there are 3 observations; give .* the memory of as many rows"):
+    with pytest.raises(
+        WrongShape, match="there are 3 observations; give masks, memory and episode_start of as many rows"
+    ):
         agent.predict(np.zeros((3, 2)), state)
 
 

@@ -80,7 +80,7 @@ class Actions:
 
     def _mask(self, given: Any) -> NDArray[np.bool_]:
         rows, total = self.sizes[0] if self.dependent else 1, sum(self.sizes)
-        flat = np.ones((rows, total), bool) if given is None else np.asarray(given)
+        flat = np.ones((rows, total), bool) if given is None else _flags(given)
         shape = flat.shape
         if flat.ndim == 1 and rows == 1:
             flat = flat[None]
@@ -95,3 +95,14 @@ class Actions:
         for head, (size, end) in enumerate(zip(self.sizes, ends, strict=True)):
             result[:, head, :size] = flat[:, end - size : end]
         return result
+
+
+def _flags(mask: Any) -> NDArray[Any]:
+    try:
+        flags = np.asarray(mask)
+        fit = flags.dtype == bool or bool(np.isin(flags, (0, 1)).all())
+    except ValueError:
+        fit = False
+    if not fit:
+        raise WrongShape(f"the action mask is {mask!r}; give one array of 0 and 1, the heads one behind the other")
+    return flags

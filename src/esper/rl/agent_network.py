@@ -1,5 +1,6 @@
 """The network that an agent needs for what it is shown and what it may do."""
 
+import operator
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -13,6 +14,17 @@ from esper.rl.rows import Interface
 
 Heads = Mapping[str, Sequence[int]]
 """The heads in order, each with the choices of the first one under which it is used."""
+
+
+def plain_heads(heads: Heads | None) -> dict[str, tuple[int, ...]] | None:
+    """As numbers, for a file; refused if it is no table."""
+    try:
+        return None if heads is None else {name: tuple(map(operator.index, under)) for name, under in heads.items()}
+    except (AttributeError, TypeError):
+        raise RLError(
+            f"heads = {heads!r}; give the name of each head with the choices of the first one under which it is used, "
+            "as in {'op': [], 'door': [1]}"
+        ) from None
 
 
 def network_for(

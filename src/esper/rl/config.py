@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from esper.rl.errors import RLError
 
 
@@ -54,8 +56,7 @@ class PPOConfig:
     def __post_init__(self) -> None:
         require_ranges(self, _RANGES)
         for name in ("epochs", "minibatches", "reuse"):
-            if getattr(self, name) < 1:
-                raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
+            whole(name, getattr(self, name), 1)
         for head, weight in self.head_entropy.items():
             if not 0.0 <= weight <= 100.0:
                 raise RLError(f"head_entropy of '{head}' = {weight}; give a value from 0 to 100")
@@ -105,6 +106,13 @@ def require_ranges(settings: object, ranges: Mapping[str, tuple[float, float]]) 
         value = getattr(settings, name)
         if not isinstance(value, int | float) or not low <= value <= high:
             raise RLError(f"{name} = {value}; give a value from {low:g} to {high:g}")
+
+
+def whole(name: str, number: object, least: int) -> int:
+    """The number as an int; refused with its name if it is not whole, or less than `least`."""
+    if not isinstance(number, int | float | np.integer) or number != number // 1 or number < least:
+        raise RLError(f"{name} = {number!r}; give a whole number from {least} on")
+    return int(number)
 
 
 def _line(first: float, last: float, progress: float) -> float:

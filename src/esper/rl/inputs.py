@@ -117,10 +117,6 @@ class MixedInputs(Inputs):
             parts.insert(0, self.scale(observation["vector"]) if self.scale else observation["vector"])
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    @property
-    def known(self) -> bool:
-        return self.scale is None or int(self.scale.count) > 0
-
     def take_in(self, observation: Observation, valid: Tensor) -> tuple[Tensor, Tensor] | None:
         return None if self.scale is None else self.scale.take_in(observation["vector"][valid])
 
@@ -152,10 +148,6 @@ class OwnInputs(Inputs):
         features: Tensor = self.module(self.observations.in_shape(flat))
         return features.view(*lead, -1)
 
-    @property
-    def known(self) -> bool:
-        return self.scale is None or int(self.scale.count) > 0
-
     def take_in(self, observation: Observation, valid: Tensor) -> None:
         if self.scale is not None:
             self.scale.take_in(observation["vector"][valid])
@@ -170,7 +162,13 @@ class OwnInputs(Inputs):
         empty: Observation = {name: torch.zeros(2, *space.shape) for name, space in self.observations.images.items()}
         if self.observations.width:
             empty["vector"] = torch.zeros(2, self.observations.width)
-        features = self.module(self.observations.in_shape(empty))
+        try:
+            features = self.module(self.observations.in_shape(empty))
+        except Exception as error:  # what a user's module stumbles over is not ours to know
+            raise WrongShape(
+                f"{type(self.module).__name__} failed on two observations of zeros in the shape of "
+                f"{self.observations.space}: {error}"
+            ) from error
         if not isinstance(features, Tensor) or features.dim() != 2 or len(features) != 2:
             given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise WrongShape(

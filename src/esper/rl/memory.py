@@ -31,6 +31,10 @@ class Memory(nn.Module, ABC):
     size: int
     """Width of the features."""
 
+    def schema(self) -> dict[str, object]:
+        """What must agree for weights to fit, beside its kind and size."""
+        return {}
+
     @abstractmethod
     def start(self, rows: int) -> MemoryState:
         """The state of `rows` episodes that have not begun: zeros."""

@@ -5,10 +5,16 @@ Each of N cells holds a complex number h. At every step
     h <- exp(d (i w - r)) h + d u
 
 where u, a complex number, and d, from 0 to 2, are read from the input, and the frequency w and the rate of decay r > 0
-are learned. Cells that turn at different frequencies hold what was seen k steps ago for all k at once, as a Fourier
-series does, so recalling it is a matter of the layer that reads them, not of learning to pass it on k times. Rates are
-spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a long episode what was seen at its
-start, with or without a gradient that reaches back so far. A pace d of 0 holds everything as it is.
+are learned. Most cells turn at first, at different frequencies: they hold what was seen k steps ago for all k at once,
+as a Fourier series does, so recalling it is a matter of the layer that reads them, not of learning to pass it on k
+times. A quarter begins still, and slow: what was seen stays where it is there, to be read by the same weights whether
+it was 50 steps ago or 70. Rates are spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a
+long episode what was seen at its start, with or without a gradient that reaches back so far. A pace d of 0 holds
+everything as it is.
+
+What is read from the input alone cannot tell the first step of an episode from another that looks like it, so the pace
+also depends on whether it is the first. Half of the still cells begin with a high pace there and a low one ever after:
+they hold what the episode began with, which is often what it is about.
 
 The recurrence has no nonlinearity, so that its gradient is the same recurrence backwards, and both can be taken apart
 and put together again, whatever the episodes do.
@@ -26,6 +32,11 @@ from esper.rl.memory import Memory, MemoryState
 
 SHORTEST, LONGEST = 4.0, 1000.0
 """Steps after which a cell has faded to 1/e, at the beginning of training."""
+STILL_SHORTEST = 64.0
+"""The same of cells that begin still: what was seen a few steps ago is a matter of those that turn."""
+OPENING = 3.0
+"""By how much the logit of the pace is above 0 in the first step of an episode, and below it in all others, at the
+beginning of training, in cells for what an episode begins with."""
 
 
 def accumulate(factors: Tensor, states: Tensor, backwards: bool = False) -> None:
@@ -91,17 +102,23 @@ class LinearRecurrence(torch.autograd.Function):
 class LinearMemory(Memory):
     """The state is the real and the imaginary part of all cells.
 
-    Features read the cells on a common scale (divided by their root mean square, because slow cells hold much more than
-    fast ones and a lone cue long ago much less than both) and the present input beside them, and lie in (-1, 1).
+    Features read the cells that begin still and those that begin turning, each part on a common scale (divided by its
+    root mean square, because slow cells hold much more than fast ones, those that only add much more than those that
+    turn, and a lone cue long ago much less than all) and the present input beside them, and lie in (-1, 1).
     """
 
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__()
         self.size = size
-        self.log_rates = nn.Parameter(-torch.empty(size).uniform_(math.log(SHORTEST), math.log(LONGEST)))
-        self.frequencies = nn.Parameter(torch.empty(size).uniform_(0.0, math.pi))
+        self.still = size // 4
+        log_times = torch.empty(size).uniform_(math.log(SHORTEST), math.log(LONGEST))
+        frequencies = torch.empty(size).uniform_(0.0, math.pi)
+        log_times[: self.still] = torch.linspace(math.log(STILL_SHORTEST), math.log(LONGEST), self.still)
+        frequencies[: self.still] = 0.0
+        self.log_rates, self.frequencies = nn.Parameter(-log_times), nn.Parameter(frequencies)
         self.write = Dense(inputs, 2 * size, bias=False)
         self.pace = Dense(inputs, size)
+        self.opening = nn.Parameter(torch.zeros(size))
         self.read = Dense(2 * size, size)
         self.present = Dense(inputs, size, bias=False)
         nn.init.normal_(self.write.weight, std=inputs**-0.5)
@@ -110,6 +127,12 @@ class LinearMemory(Memory):
             nn.init.orthogonal_(layer.weight)
         for bias in (self.pace.bias, self.read.bias):
             nn.init.zeros_(bias)
+        with torch.no_grad():
+            self.pace.bias[: self.still // 2] = -OPENING
+            self.opening[: self.still // 2] = 2 * OPENING
+
+    def schema(self) -> dict[str, object]:
+        return {"still": self.still}
 
     def start(self, rows: int) -> MemoryState:
         zeros = self.log_rates.new_zeros(1, rows, self.size)
@@ -117,15 +140,16 @@ class LinearMemory(Memory):
 
     def replay(self, inputs: Tensor, state: MemoryState, starts: Tensor) -> tuple[Tensor, MemoryState]:
         inputs = inputs.transpose(0, 1).contiguous()
-        pace = 2 * torch.sigmoid(self.pace(inputs))
+        begun = starts.t().unsqueeze(-1)
+        pace = 2 * torch.sigmoid(self.pace(inputs) + self.opening * begun)
         written = torch.view_as_complex(self.write(inputs).unflatten(-1, (self.size, 2)))
-        keep = (~starts).t().unsqueeze(-1)
         first = torch.complex(state.hidden[0], state.cell[0])
         states: Tensor = LinearRecurrence.apply(  # type: ignore[no-untyped-call]
-            pace, written, self.log_rates.exp(), self.frequencies, keep, first
+            pace, written, self.log_rates.exp(), self.frequencies, ~begun, first
         )
         cells = torch.view_as_real(states).flatten(-2)
-        scale = torch.rsqrt(cells.square().mean(dim=-1, keepdim=True) + 1e-3)
-        features = torch.tanh(self.read(cells * scale) + self.present(inputs))
+        parts = cells.split([2 * self.still, 2 * (self.size - self.still)], dim=-1)
+        scaled = [part * torch.rsqrt(part.square().mean(dim=-1, keepdim=True) + 1e-3) for part in parts]
+        features = torch.tanh(self.read(torch.cat(scaled, dim=-1)) + self.present(inputs))
         last = states[-1:]
         return features.transpose(0, 1), MemoryState(last.real.contiguous(), last.imag.contiguous())

@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from esper.rl.config import whole
 from esper.rl.dense import Dense
 from esper.rl.errors import RLError
 from esper.rl.gaussian import Gaussian
@@ -67,11 +68,6 @@ class Inputs(nn.Module, ABC):
     """From an observation (B, T, ...) to one flat tensor (B, T, size), before a network's first layer."""
 
     size: int
-
-    @property
-    def known(self) -> bool:
-        """Whether there are statistics by which to normalise, or none are needed."""
-        return True
 
     @abstractmethod
     def take_in(self, observation: Observation, valid: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -164,19 +160,22 @@ class VectorConfig:
     memory_kind: str = "linear"
     """One of the kinds in `memory_kinds`: linear, lstm or gru."""
     normalise: bool = True
-    """Whether measured numbers are shifted and scaled by the mean and deviation of what has been seen."""
+    """Whether measured numbers are shifted and scaled by the mean and deviation of what has been seen, and the first
+    layer begins with a mean of 0."""
     encoder: MakeEncoder | None = field(default=None, compare=False)
     """Makes a module of one's own for an observation space, which stands before the first layer."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "critic"):
-            if getattr(self, name) < 1:
-                raise RLError(f"{name} = {getattr(self, name)}; give at least 1")
-        if self.memory < 0:
-            raise RLError(f"memory = {self.memory}; give 0 for none, or the number of its features")
+        for name, least in (("hidden", 1), ("memory", 0), ("critic", 1)):
+            whole(name, getattr(self, name), least)
         if self.activation not in ACTIVATIONS:
             raise RLError(f"activation = '{self.activation}'; choose one of {', '.join(ACTIVATIONS)}")
         require_kind(self.memory_kind)
+        if self.encoder is not None and (isinstance(self.encoder, nn.Module) or not callable(self.encoder)):
+            raise RLError(
+                f"network is a {type(self.encoder).__name__}; give a VectorConfig, or a function that makes a module "
+                "for an observation space, as in network=lambda space: MyModule()"
+            )
 
 
 class Trunk(Network):
@@ -199,25 +198,34 @@ class Trunk(Network):
         features, state = self.memory(inputs, state, starts)
         return features, state
 
+    @property
+    def newborn(self) -> bool:
+        """Whether the first rollout is still to say what is usually seen: the first layer has no bias before."""
+        return self.config.normalise and not bool(self.encoder.bias.any())
+
     @torch.no_grad()
     def take_in(self, observation: Observation, valid: Tensor) -> None:
         """Let a rollout change the statistics of observations, and the first layer along, so that no prediction moves.
 
-        Only the first statistics, before anything was learned, just hold; and behind a module of the user's own.
+        Only the first statistics, before anything was learned, just hold; and behind a module of the user's own. The
+        first bias makes the mean of the first layer 0, whatever is seen: what is always the same is no news, and would
+        pile up in a memory until it drowns what was seen once.
         """
-        change = self.inputs.take_in(observation, valid)
+        newborn, change = self.newborn, self.inputs.take_in(observation, valid)
         if change is not None:
             shift, stretch = change
             columns = self.encoder.weight[:, : len(shift)]
             self.encoder.bias.add_(columns @ shift)
             columns.mul_(stretch)
+        elif newborn:
+            self.encoder.bias.sub_(self.encoder(self.inputs(observation))[valid].mean(dim=0))
 
     def sizes_schema(self) -> dict[str, object]:
         """What must agree for the weights of this part to fit."""
         names = ["hidden", "memory", "critic", "activation"]
         if self.config.memory_kind != "lstm":  # files that name no kind have an LSTM
             names.append("memory_kind")
-        return self.inputs.schema() | {name: getattr(self.config, name) for name in names}
+        return self.inputs.schema() | {name: getattr(self.config, name) for name in names} | self.memory.schema()
 
 
 class VectorNetwork(Trunk):

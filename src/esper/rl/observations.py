@@ -177,7 +177,7 @@ def _stacked(leaf: Leaf, parts: Sequence[Any]) -> NDArray[Any]:
 
 def _checked(leaf: Leaf, array: NDArray[Any], kind: type) -> NDArray[Any]:
     """(rows, *shape) of the wanted kind, all finite."""
-    if array[0].size != np.prod(leaf.space.shape, dtype=int):
+    if np.prod(array.shape[1:], dtype=int) != np.prod(leaf.space.shape, dtype=int):
         raise WrongShape(f"{leaf.name} has shape {array.shape[1:]}; its space promises {leaf.space.shape}")
     try:
         array = np.ascontiguousarray(array.reshape(len(array), *leaf.space.shape), dtype=kind)

@@ -14,9 +14,9 @@ from gymnasium.vector import VectorEnv
 
 from esper.rl.acting import Acted, act, replay, value_of
 from esper.rl.agent_checkpoint import Saved, plain_space, require_same_network
-from esper.rl.agent_network import Heads, network_for
+from esper.rl.agent_network import Heads, network_for, plain_heads
 from esper.rl.checkpoint import load_checkpoint, restore, restore_weights, save_checkpoint
-from esper.rl.config import PPOConfig
+from esper.rl.config import PPOConfig, whole
 from esper.rl.environments import Absent, MakeEnv, NoEnvironment, Source
 from esper.rl.errors import DiscountMismatch, RLError, WrongShape
 from esper.rl.learner import Learner
@@ -59,15 +59,15 @@ class PPO:
         `network` has the sizes, or is a function that makes a module of your own for an observation space.
         """
         self.source = _source_of(env)
-        rows = self.source.count(environments)
-        for name, number, least in (("environments", rows, 1), ("steps", steps, 1), ("seed", seed, 0)):
-            if number < least:
-                raise RLError(f"{name} = {number}; give at least {least}")
-        self.config, self.seed, self.environments, self.rollout_steps = config or PPOConfig(), seed, rows, steps
+        self.environments = rows = whole("environments", self.source.count(environments), 1)
+        self.rollout_steps, self.seed = whole("steps", steps, 1), whole("seed", seed, 0)
+        self.config = PPOConfig() if config is None else config
+        if not isinstance(self.config, PPOConfig):
+            raise RLError(f"config = {config!r}; give its settings by name, as in PPOConfig(learning_rate=3e-4)")
         _require_same_discount(self.source.discount, self.config)
-        self.heads = None if heads is None else {name: tuple(under) for name, under in heads.items()}
+        self.heads = plain_heads(heads)
         self.sizes = network if isinstance(network, VectorConfig) else VectorConfig(encoder=network)
-        self.device = torch.device(device)
+        self.device = device_named(device)
         self.interface = Interface.of(
             self.source.observation_space, self.source.action_space, dependent_masks, self.device
         )
@@ -110,12 +110,14 @@ class PPO:
         `callback` returns False.
         """
         rows = self._rows()
+        if callback is not None and not callable(callback):
+            raise RLError(f"callback = {callback!r}; give a function, which is called with a LearningProgress")
         self.course = self._course(total_timesteps, until)
         begun, end = self.course
         with shown(self.steps, end, progress_bar, tensorboard_log) as show:
             while self.steps < end:
                 returns = self._collect(rows)
-                sequences, fresh = self._buffer().sequences(), not self.network.inputs.known
+                sequences, fresh = self._buffer().sequences(), self.network.newborn
                 if fresh:
                     sequences = self._at_first_scale(sequences)
                 metrics = self.learner.update(sequences, progress=(self.steps - begun) / (end - begun))
@@ -129,7 +131,7 @@ class PPO:
         return self
 
     def _at_first_scale(self, sequences: Sequences) -> Sequences:
-        """The first rollout gives the first statistics of observations, and is judged again by them."""
+        """The first rollout says what is usually seen, and is judged again by that."""
         self.network.take_in(sequences.observation, sequences.valid)
         with torch.no_grad():
             now = replay(self.network, sequences, self.config.exploration)
@@ -139,9 +141,9 @@ class PPO:
         if total is not None and until is not None:
             raise RLError("give total_timesteps, which are more steps, or until, which are steps in all; not both")
         if until is not None:
-            return 0, until
+            return 0, whole("until", until, 0)
         if total is not None:
-            return self.steps, self.steps + total
+            return self.steps, self.steps + whole("total_timesteps", total, 0)
         if self.steps >= self.course[1]:
             raise RLError("there is no training to finish; say how many steps, as in learn(total_timesteps=100_000)")
         return self.course
@@ -189,7 +191,8 @@ class PPO:
         self, episodes: int = 20, seed: int = 10_000, greedy: bool = True, env: AnyEnv | None = None
     ) -> list[float]:
         """Returns of whole episodes in environments of their own; training goes on unmoved."""
-        if episodes < 1:
+        episodes = whole("episodes", episodes, 0)
+        if not episodes:
             return []
         generator = None if greedy else torch.Generator(self.device).manual_seed(seed)
         envs = (self.source if env is None else _source_of(env)).take(episodes)
@@ -224,21 +227,31 @@ class PPO:
         rows = 1 if count is None else count
         seen = observations.of_each([observation]) if count is None else observations.of_all(observation)
         masks = [None] * rows if action_masks is None else [action_masks] if count is None else list(action_masks)
-        starts = np.broadcast_to(np.asarray(state is None if episode_start is None else episode_start, bool), (rows,))
-        if len(masks) != rows or (state is not None and len(state) and state[0].shape[1] != rows):
-            raise WrongShape(f"there are {rows} observations; give as many masks, and the memory of as many rows")
+        starts = np.atleast_1d(np.asarray(state is None if episode_start is None else episode_start, bool))
+        memory = self.network.memory.start(rows) if state is None else state
+        if not isinstance(memory, MemoryState):
+            raise RLError(f"state is a {type(state).__name__}; give what predict returned, or None to begin episodes")
+        if len(masks) != rows or starts.shape not in ((1,), (rows,)) or memory.hidden.shape[1] != rows:
+            raise WrongShape(f"there are {rows} observations; give masks, memory and episode_start of as many rows")
         made = act(
             self.network,
             seen | actions.masks(masks),
-            self.network.memory.start(rows) if state is None else state,
-            torch.tensor(starts, device=self.device),
+            memory,
+            torch.tensor(np.broadcast_to(starts, (rows,)), device=self.device),
             None if deterministic else self.predicting,
         )
         choices = made.choices.numpy(force=True)
         return actions.action(choices[0]) if count is None else actions.all(choices), made.state
 
     def save(self, path: str | Path) -> None:
-        """Everything needed to go on exactly: learner, random numbers, memory, and the unfinished episodes."""
+        """Everything needed to go on exactly: learner, random numbers, memory, and the unfinished episodes.
+
+        Directories on the way to the file are made.
+        """
+        path = Path(path)
+        if path.is_dir():
+            raise RLError(f"{path} is a directory; give the name of a file in it")
+        path.parent.mkdir(parents=True, exist_ok=True)
         settings = {
             "seed": self.seed,
             "environments": self.environments,
@@ -258,7 +271,7 @@ class PPO:
             course=list(self.course),
             rows={} if self.rows is None else self.rows.plain(),
         )
-        save_checkpoint(Path(path), self.learner, saved.plain())
+        save_checkpoint(path, self.learner, saved.plain())
 
     @classmethod
     def load(
@@ -311,6 +324,15 @@ def _source_of(env: AnyEnv | Absent) -> Source | VectorSource | Absent:
     if isinstance(env, Absent):
         return env
     return VectorSource(env) if isinstance(env, VectorEnv) else Source(env)
+
+
+def device_named(device: str | torch.device) -> torch.device:
+    """The device, if torch can compute on it here."""
+    try:
+        return torch.zeros(1, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).split(" device type at start")[0].splitlines()[0]
+        raise RLError(f"device = {str(device)!r} cannot be used here ({reason}); 'cpu' always can") from None
 
 
 def _require_same_discount(shaped_for: float | None, config: PPOConfig) -> None:

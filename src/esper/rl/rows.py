@@ -10,6 +10,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from esper.rl.actions import Actions
+from esper.rl.errors import RLError
 from esper.rl.network import Observation
 from esper.rl.observations import Observations
 
@@ -73,8 +74,12 @@ class Rows(Protocol):
 
 def masking(env: Env) -> Callable[[], Any] | None:
     """The method `action_masks` of an environment or of a wrapper around it, if there is one."""
-    known = hasattr(env, "has_wrapper_attr") and env.has_wrapper_attr("action_masks")
-    return env.get_wrapper_attr("action_masks") if known else None
+    if not (hasattr(env, "has_wrapper_attr") and env.has_wrapper_attr("action_masks")):
+        return None
+    masks = env.get_wrapper_attr("action_masks")
+    if not callable(masks):
+        raise RLError(f"{env} has action_masks = {masks!r}; it must be a method that gives the mask of now")
+    return masks  # type: ignore[no-any-return]
 
 
 def episode_seed(stream: Sequence[int], episode: int) -> int:

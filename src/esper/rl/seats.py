@@ -47,10 +47,14 @@ class Seat:
             )
         observation, reward, terminated, truncated, info = given
         self._see(observation, info)
-        if not np.isfinite(float(reward)):
+        try:
+            paid = float(reward)
+        except (TypeError, ValueError):
+            raise RLError(f"step() of {self.env} gave a reward of {reward!r}; it must be a number") from None
+        if not np.isfinite(paid):
             raise NonFinite(f"the environment gave a reward of {reward}; rewards must be finite")
-        self.total += float(reward)
-        return float(reward), bool(terminated), bool(truncated)
+        self.total += paid
+        return paid, bool(terminated), bool(truncated)
 
     def replay(self, episode: int, played: Sequence[Sequence[float]]) -> None:
         """Play an unfinished episode again up to where it was."""
