@@ -125,9 +125,7 @@ HOST_FEATURES: tuple[Feature[Snapshot], ...] = (
     Feature("depth", "log10 of the host's layers with a matrix of weights", lambda s: _log(s.host.depth), 0, 4),
     Feature("mean_channels", "log10 of the slots' mean channels", lambda s: _log(_mean_channels(s)), 0, 4),
     Feature("most_channels", "log10 of the slots' most channels", lambda s: _log(_most_channels(s)), 0, 4),
-    Feature(
-        "outcomes", "log10 of the classes, or tokens of a vocabulary", lambda s: _log(s.host.outcomes), 0, 4
-    ),
+    Feature("outcomes", "log10 of the classes, or tokens of a vocabulary", lambda s: _log(s.host.outcomes), 0, 4),
     Feature("rows", "log10 of the samples that an epoch trains on", lambda s: _log(s.host.rows), 0, 8),
     Feature("rent", "log10 of the quality that a factor e of size must bring", lambda s: _log(s.host.rent), -4, 0),
     Feature(
