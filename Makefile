@@ -64,7 +64,7 @@ exam-deciding: $(VENV)/.has-demo out/tamiyo-0.pt out/tamiyo-1.pt ## the exams of
 	  --policy $(DECIDERS) --reference tamiyo
 	$(BIN)/esper exam --task family:far-exam --tasks 30 --survey surveys/far-exam.parquet --out out/exam/far-exam \
 	  --policy $(DECIDERS) --reference tamiyo
-	$(BIN)/esper exam --task family:small-exam --tasks 1000 --seeds 1 --out out/exam/small-exam-1000 \
+	$(BIN)/esper exam --task family:small-exam --tasks 240 --out out/exam/small-exam-240 \
 	  --policy none constant ranker tamiyo --reference tamiyo
 out/tamiyo-%.pt:
 	$(MAKE) train-tamiyo SEED=$*
