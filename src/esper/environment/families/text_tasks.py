@@ -45,7 +45,7 @@ TEXTUAL = TextRanges(
     optimizer=Choice("adam", "adamw"),
     rate=Log(0.003, 0.03),
     batch_size=Choice(8, 16),
-    batches=Span(10, 28),
+    batches=Span(8, 20),
     horizon=Span(10, 30),
     rent=Log(0.002, 0.06),
 )
