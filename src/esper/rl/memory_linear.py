@@ -7,14 +7,13 @@ Each of N cells holds a complex number h. At every step
 where u, a complex number, and d, from 0 to 2, are read from the input, and the frequency w and the rate of decay r > 0
 are learned. Most cells turn at first, at different frequencies: they hold what was seen k steps ago for all k at once,
 as a Fourier series does, so recalling it is a matter of the layer that reads them, not of learning to pass it on k
-times. A quarter begins still, and slow: what was seen stays where it is there, to be read by the same weights whether
-it was 50 steps ago or 70. Rates are spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a
-long episode what was seen at its start, with or without a gradient that reaches back so far. A pace d of 0 holds
-everything as it is.
+times. Rates are spread from 1/4 to 1/1000 per step, so that some cells still hold at the end of a long episode what was
+seen at its start, with or without a gradient that reaches back so far. A pace d of 0 holds everything as it is.
 
 What is read from the input alone cannot tell the first step of an episode from another that looks like it, so the pace
-also depends on whether it is the first. Half of the still cells begin with a high pace there and a low one ever after:
-they hold what the episode began with, which is often what it is about.
+also depends on whether it is the first. An eighth of the cells begins still, with a high pace there and hardly any ever
+after: they hold what the episode began with, which is often what it is about, to be read by the same weights whether it
+was 50 steps ago or 70. Still cells that go on adding are another matter: they cost tasks that need no memory dearly.
 
 The recurrence has no nonlinearity, so that its gradient is the same recurrence backwards, and both can be taken apart
 and put together again, whatever the episodes do.
@@ -34,9 +33,9 @@ SHORTEST, LONGEST = 4.0, 1000.0
 """Steps after which a cell has faded to 1/e, at the beginning of training."""
 STILL_SHORTEST = 64.0
 """The same of cells that begin still: what was seen a few steps ago is a matter of those that turn."""
-OPENING = 3.0
+OPENING = 5.0
 """By how much the logit of the pace is above 0 in the first step of an episode, and below it in all others, at the
-beginning of training, in cells for what an episode begins with."""
+beginning of training, in cells that begin still."""
 
 
 def accumulate(factors: Tensor, states: Tensor, backwards: bool = False) -> None:
@@ -110,7 +109,7 @@ class LinearMemory(Memory):
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__()
         self.size = size
-        self.still = size // 4
+        self.still = size // 8
         log_times = torch.empty(size).uniform_(math.log(SHORTEST), math.log(LONGEST))
         frequencies = torch.empty(size).uniform_(0.0, math.pi)
         log_times[: self.still] = torch.linspace(math.log(STILL_SHORTEST), math.log(LONGEST), self.still)
@@ -128,8 +127,8 @@ class LinearMemory(Memory):
         for bias in (self.pace.bias, self.read.bias):
             nn.init.zeros_(bias)
         with torch.no_grad():
-            self.pace.bias[: self.still // 2] = -OPENING
-            self.opening[: self.still // 2] = 2 * OPENING
+            self.pace.bias[: self.still] = -OPENING
+            self.opening[: self.still] = 2 * OPENING
 
     def schema(self) -> dict[str, object]:
         return {"still": self.still}
