@@ -205,9 +205,10 @@ def test_defaults_are_stated_and_what_is_handed_on_is_frozen():
     snapshot = SlotSnapshot("stem", Topology.CNN, 8, 0, ("norm",))
     said = {field.name: getattr(snapshot, field.name) for field in dataclasses.fields(snapshot)[5:]}
     assert said == {
-        **{"stage": Stage.DORMANT, "age": 0, "parameters": 0, "anomalies": (), "gains": (), "resolution": 1},
+        **{"stage": Stage.DORMANT, "age": 0, "parameters": 0, "anomalies": (), "gains": ()},
         **{"alpha": 0.0, "alpha_target": 0.0, "alpha_mode": AlphaMode.STILL},
         **dict.fromkeys(("blueprint", "style", "tempo", "gradient_norm", "contribution", "improvement")),
+        **{"resolution": 1, "front_parameters": 0},
         **dict.fromkeys(("reach", "reach_share")),
         "ready": False,
     }

@@ -78,7 +78,7 @@ def test_modes_gradients_copies_and_averages_see_seeds():
 def test_a_whole_model_is_not_pickled_and_the_message_says_what_to_do():
     body, _ = grown(Stage.GERMINATED)
     for save in (pickle.dumps, lambda model: torch.save(model, io.BytesIO())):
-        with pytest.raises(NotPicklable, match=r"save its state_dict\(\), or what body\.harvest\(\) returns"):
+        with pytest.raises(NotPicklable, match=r"save its state_dict\(\), or what harvest\(\) returns"):
             save(body.host)
     pickle.dumps(body.harvest())
 
