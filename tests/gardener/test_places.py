@@ -145,7 +145,17 @@ class Words(nn.Module):
 
 def test_an_embedding_is_a_place_only_if_there_is_no_other():
     words = torch.zeros(2, 5, dtype=torch.long)
-    assert [place.slot for place in find_places(Words(norm=False), "auto", words).taken] == ["words"]
+
+    class Bag(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.words(x).mean(dim=1))
+
+    assert [place.slot for place in find_places(Bag(), "auto", words).taken] == ["words"]
+    assert [place.slot for place in find_places(Words(norm=False), "auto", words).taken] == ["reader"]
     found = find_places(Words(norm=True), "auto", words)
     assert [place.slot for place in found.taken] == ["norm"]
     assert "nothing to grow on yet" in found.left_out["words"]
@@ -196,7 +206,7 @@ def test_images_as_high_as_they_have_channels_are_images():
     assert [place.slot for place in found.taken] == ["0", "1", "2"]
 
 
-def test_blocks_of_a_part_that_puts_out_an_object_are_places():
+def test_parts_that_put_out_a_dictionary_are_places():
     class Stack(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -216,7 +226,7 @@ def test_blocks_of_a_part_that_puts_out_an_object_are_places():
             return self.head(torch.cat([self.one(x)["features"], self.two(x)["features"]], dim=1))
 
     found = find_places(Both(), "auto", torch.randn(2, 6))
-    assert [place.slot for place in found.taken] == ["one.layers.0", "one.layers.1", "two.layers.0", "two.layers.1"]
+    assert [place.slot for place in found.taken] == ["one", "two"]
 
 
 def test_a_model_without_places_is_told_why():

@@ -229,10 +229,11 @@ def test_a_copy_is_the_block_once_more_and_alpha_comes_from_nothing(case: Case):
     assert (state.stage, state.schedule.mode, state.schedule.alpha) == (Stage.GERMINATED, AlphaMode.RISING, 0.2)
     assert find_blueprint("block_copy", Topology.TRANSFORMER).birth is Birth.COPY
     tokens = case.inputs()
-    with body.eval().only(()), torch.no_grad():
-        assert torch.equal(logits(body(tokens)), logits(host(tokens))), "alpha 0 is exactly the host"
-        outputs = body.coalition_outputs([{slot}, ()], tokens)
-        assert torch.equal(logits(outputs[frozenset({slot})]), logits(body.host(tokens)))
+    with torch.no_grad():
+        live, outputs = logits(body.eval()(tokens)), body.coalition_outputs([{slot}, ()], tokens)
+        with body.only(()):
+            assert torch.equal(logits(body(tokens)), logits(host(tokens))), "alpha 0 is exactly the host"
+        assert torch.equal(logits(outputs[frozenset({slot})]), live)
         assert torch.equal(logits(outputs[frozenset()]), logits(host(tokens)))
     seed, block = body.slot(slot).seed, host.get_submodule(slot)
     assert count_parameters(seed.parameters()) == body.snapshots()[1].front_parameters

@@ -116,7 +116,7 @@ def test_an_agent_lives_on_its_device():
     """What enters goes there; the only device of every machine is its processor."""
     made = agent(Walk, environments=2, device=torch.device("cpu"), config=PPOConfig(reuse=2)).learn(32)
     assert made.buffer.sequences().rewards.device.type == "cpu"
-    with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"):
+    with pytest.raises(RLError, match=r"device = 'gpu' cannot be used here .* 'cpu' always can"):
         agent(Walk, device="gpu")
 
 

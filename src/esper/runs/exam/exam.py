@@ -1,6 +1,7 @@
 """How an exam is held: every policy on the same held-out seeds, on any backend, and on from where it was stopped."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from esper.controller import Schedule
@@ -35,8 +36,11 @@ class Exam:
         self.config, self.directory = config, directory
         self._watcher = ExamProgress(directory, config.command(), watcher)
         self._interrupts = Interrupts()
-        self._recording = RecordingDirectory(directory / RECORDING, RecordingSchema.of(config.game()))
+
+    @cached_property
+    def _recording(self) -> RecordingDirectory:
         """Episodes that are kept, if that was asked for."""
+        return RecordingDirectory(self.directory / RECORDING, RecordingSchema.of(self.config.game()))
 
     def hold(self) -> list[ExamRow]:
         """Play what has not been played, write the report, and return the rows that were asked for.
