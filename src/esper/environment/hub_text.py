@@ -59,20 +59,20 @@ TINY_STORIES = HubText(
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class EncodedText:
     """Documents one behind the other as tokens of shape (n,), int64, and what one of them stands for on average."""
 
     tokens: Tensor
     size: Token
 
 
-def hub_tokens(source: HubText, data_dir: Path | None) -> tuple[Encoded, Encoded]:
+def hub_tokens(source: HubText, data_dir: Path | None) -> tuple[EncodedText, EncodedText]:
     """The documents to train on, and those that the hub holds out; the encoding has seen none of the latter."""
     return _read(source, None if data_dir is None else folder_of(source, data_dir))
 
 
 @cache
-def _read(source: HubText, folder: Path | None) -> tuple[Encoded, Encoded]:
+def _read(source: HubText, folder: Path | None) -> tuple[EncodedText, EncodedText]:
     library, sets, place = _tokenizers(source), load_hub(source, folder), folder or source.repository
     train = _documents(sets, source, "train", source.documents, place)
     held = _documents(sets, source, source.held_split, source.held_out, place)
@@ -123,8 +123,8 @@ def _encoder(library: Any, source: HubText, documents: Sequence[str]) -> Any:
     return encoder
 
 
-def _encoded(encoder: Any, documents: Sequence[str]) -> Encoded:
+def _encoded(encoder: Any, documents: Sequence[str]) -> EncodedText:
     end = encoder.token_to_id(END)
     tokens = torch.tensor([token for each in encoder.encode_batch(documents) for token in (*each.ids, end)])
     characters, size = sum(map(len, documents)), sum(len(document.encode()) for document in documents)
-    return Encoded(tokens, Token(characters / len(tokens), size / len(tokens)))
+    return EncodedText(tokens, Token(characters / len(tokens), size / len(tokens)))

@@ -61,7 +61,7 @@ class Embedding(nn.Module):
         return features
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Every position gathers from itself and those before it."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -80,12 +80,12 @@ class Attention(nn.Module):
         return told
 
 
-class Block(nn.Module):
+class Layer(nn.Module):
     """A layer, which adds to the features what its attention and then its MLP make of them."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.attention = Attention(width, heads)
+        self.attention = SelfAttention(width, heads)
         wide = nn.Linear(width, 4 * width)
         self.mlp = nn.Sequential(nn.LayerNorm(width), wide, nn.GELU(), nn.Linear(4 * width, width))
 
@@ -95,7 +95,7 @@ class Block(nn.Module):
         return features
 
 
-class Head(nn.Module):
+class WordScores(nn.Module):
     """Scores (B, T, vocabulary) of the token that comes next, by the embeddings of all."""
 
     def __init__(self, embedding: nn.Embedding) -> None:
@@ -117,8 +117,8 @@ class GPTHost(nn.Sequential):
         embedding = Embedding(vocabulary, shape)
         parts: OrderedDict[str, nn.Module] = OrderedDict(embedding=embedding)
         for index in range(shape.layers):
-            parts[f"block{index}"] = Block(shape.width, shape.heads)
-        parts["head"] = Head(embedding.tokens)
+            parts[f"block{index}"] = Layer(shape.width, shape.heads)
+        parts["head"] = WordScores(embedding.tokens)
         super().__init__(parts)
         for part in self.modules():
             if isinstance(part, nn.Linear | nn.Embedding):
