@@ -86,7 +86,7 @@ train-tamiyo: $(VENV)/.has-demo ## train tamiyo again, with SEED=2, from the sur
 	$(BIN)/python benchmarks/first_weights.py out/first-$(SEED).pt --seed $(SEED) --ranker ranker:out/teacher-$(SEED).safetensors \
 	  --surveys $(LEARNED_FROM)
 	$(BIN)/esper checkpoint export out/first-$(SEED).pt --out out/tamiyo-$(SEED).pt
-LEARNED_FROM := surveys/small.parquet surveys/small-sampled.parquet surveys/wide-sampled.parquet
+LEARNED_FROM := surveys/small.parquet surveys/small-sampled.parquet surveys/wide-sampled.parquet surveys/text-sampled.parquet
 
 train-tamiyo-live: train-tamiyo ## and go on by PPO in live episodes, which added nothing that could be measured: 40 minutes of a core
 	$(BIN)/esper train --config exams/tamiyo.toml --init out/first-$(SEED).pt --seed $(SEED) --out out/tamiyo-$(SEED)

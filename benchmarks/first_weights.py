@@ -32,7 +32,7 @@ from esper.environment import FIELDS, derive
 from esper.rl import Buffer, Learner, Network, Sequences, join, replay, save_checkpoint, surprise
 from esper.runs.policies import find_policy
 
-SURVEYS = [Path(f"surveys/{name}.parquet") for name in ("small", "small-sampled", "wide-sampled")]
+SURVEYS = [Path(f"surveys/{name}.parquet") for name in ("small", "small-sampled", "wide-sampled", "text-sampled")]
 EPISODES, TOGETHER = 4000, 200
 """Of the ranker, and how many of them are played at the same time."""
 STEPS, LEARNING_RATE, WEIGHT_DECAY = 2000, 1e-3, 0.01
@@ -51,7 +51,7 @@ BLINDNESS = 0.15
 NOISE = 0.05
 """On all that is seen, in deviations."""
 SURENESS = 0.015
-"""Quality by which a seed must be expected to gain more than another to be e times as likely."""
+"""Units of the task by which a seed must be expected to gain more than another to be e times as likely."""
 
 
 class Plays(NamedTuple):
@@ -61,7 +61,7 @@ class Plays(NamedTuple):
     decided: Tensor
     """(rows): the step in which it decided what to plant."""
     worths: Tensor
-    """(rows, slots, blueprints): gains in quality less rent, minus infinity for what does not fit."""
+    """(rows, slots, blueprints): gains less rent in units of the task, minus infinity for what does not fit."""
 
     def take(self, rows: Tensor) -> "Plays":
         return Plays(self.rows.take(rows), self.decided[rows], self.worths[rows])
@@ -95,7 +95,7 @@ def ranker_plays(ranker: Ranker, tasks: Sequence[TableTask], lockstep: Lockstep,
             decision, states[row] = ranker.act(seen[row], states[row], nothing)
             if before is None and states[row].planted is not None:
                 found = torch.from_numpy(ranker.worths(seen[row], envs[row].codec)).float()
-                decided[row], worths[row][tuple(map(slice, found.shape))] = step, found
+                decided[row], worths[row][tuple(map(slice, found.shape))] = step, found / envs[row].task.unit
             choices[row] = torch.tensor(decision.choices)
             seen[row], _, _, ends[row], _ = envs[row].step(Choices(decision.choices, envs[row].codec))
         buffer.decide(observation, starts, choices, unsaid, unsaid.bool())

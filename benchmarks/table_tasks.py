@@ -16,10 +16,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from esper.contracts import Gain, HostSnapshot, ObservationFields, SlotSnapshot, Snapshot, Topology
-from esper.environment import Observation, Observer
+from esper.environment import Observation, Observer, find_task
 from esper.environment.env import _observation_space
 from esper.growth import Thresholds
-from esper.runs.survey import Course, TaskSurvey, read_survey
+from esper.runs.survey import Course, TaskSurvey, read_survey, unit_of
 
 Array = NDArray[np.float64]
 Gains = tuple[Gain, ...]
@@ -62,7 +62,9 @@ class TableTask:
 
     name: str
     rent: float
-    horizon: int
+    unit: float
+    """What counts as much as a quality of 1 on a task of naming classes; rents that are drawn are in it."""
+    thresholds: Thresholds
     hosts: tuple[HostSnapshot, ...]
     """The host alone, from before the first epoch to the horizon."""
     offers: tuple[tuple[Gains, ...], ...]
@@ -74,9 +76,9 @@ class TableTask:
     true: Worths
     """By evaluation and test split of the other seeds: what scores are made of."""
 
-    @cached_property
-    def thresholds(self) -> Thresholds:
-        return Thresholds(horizon=self.horizon)
+    @property
+    def horizon(self) -> int:
+        return self.thresholds.horizon
 
     @cached_property
     def observer(self) -> Observer:
@@ -100,11 +102,12 @@ def _table(task: TaskSurvey, seed: int, fields: ObservationFields) -> TableTask:
     others = [other for other in range(len(task.seeds)) if other != seed] or [seed]
     slots = _slots(course, fields)
     shown = [_gains(course, epoch, fields) for epoch in range(len(course.offers))]
-    horizon = len(course.qualities)
+    horizon, least = len(course.qualities), find_task(task.task).min_contribution
     return TableTask(
         name=task.task,
         rent=task.rent,
-        horizon=horizon,
+        unit=unit_of(task.task),
+        thresholds=Thresholds(horizon=horizon, min_contribution=least),
         hosts=_hosts(course, fields),
         offers=(((),) * len(slots), *(shown[min(epoch, len(shown) - 1)] for epoch in range(horizon))),
         slots=slots,
@@ -180,11 +183,14 @@ def _slots(course: Course, fields: ObservationFields) -> tuple[SlotSnapshot, ...
     slots, offers = course.slot_features[0], course.offers[0]
     column = {name: slots[:, place] for place, name in enumerate(fields.slots)}
     fits = offers[..., fields.blueprints.index("fits")] == 1.0
+    cost, kind = fields.blueprints.index("cost"), fields.blueprints.index("kind_repeat")
+    host = _count(course.host[0][fields.host.index("parameters")])
     topologies = {topology: fields.blueprints.index(f"topology_{topology.value}") for topology in Topology}
     found = []
     for place, name in enumerate(course.slots):
         (topology,) = (each for each, at in topologies.items() if (offers[place, fits[place], at] == 1.0).any())
         reach = _number(column["reach"][place], _unlog)
+        copied = offers[place, fits[place] & (offers[place, :, kind] == 1.0), cost]
         found.append(
             SlotSnapshot(
                 slot=name,
@@ -195,6 +201,7 @@ def _slots(course: Course, fields: ObservationFields) -> tuple[SlotSnapshot, ...
                 resolution=_count(column["resolution"][place]),
                 reach=None if reach is None else round(reach),
                 reach_share=_number(column["reach_share"][place], float),
+                front_parameters=round(host * math.expm1(copied.max(initial=0.0))),
             )
         )
     return tuple(found)

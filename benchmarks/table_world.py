@@ -72,8 +72,8 @@ def risen(start: int, epochs: int, horizon: int) -> float:
 class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
     """Episodes of the tasks, one drawn for each; `reset(seed=s)` is a pure function of s.
 
-    `rents` are the lowest and the highest rent to draw from, log-uniformly; None for each task's own. `noise` scales
-    luck and noise; at 0 every seed gains what was surveyed and is seen without error.
+    `rents` are the lowest and the highest rent to draw from, log-uniformly and in the task's unit; None for each
+    task's own. `noise` scales luck and noise; at 0 every seed gains what was surveyed and is seen without error.
 
     Rewards are differences of quality less rent; in the last one only what is delivered counts. When an episode is over
     `info` has `score`, which is what was delivered over the host alone, in points and without noise, and `growth`.
@@ -102,7 +102,7 @@ class TableEnv(gymnasium.Env[Observation, Sequence[int] | NDArray[np.int64]]):
         episode_seed = seed if seed is not None else int(self.np_random.integers(2**31))
         self._draws = np.random.default_rng(episode_seed)
         task = self.tasks[int(self._draws.integers(len(self.tasks)))]
-        rent = task.rent if self.rents is None else math.exp(self._draws.uniform(*np.log(self.rents)))
+        rent = task.rent if self.rents is None else task.unit * math.exp(self._draws.uniform(*np.log(self.rents)))
         self._enter(task)
         self.rent = rent
         size = task.seen.gains.shape

@@ -36,10 +36,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "blueprint": (
         "blueprints.topology_cnn",
         "blueprints.topology_dense",
+        "blueprints.topology_transformer",
         "blueprints.kind_normalise",
         "blueprints.kind_reweight",
         "blueprints.kind_mix_space",
         "blueprints.kind_mix_channels",
+        "blueprints.kind_deepen",
+        "blueprints.kind_repeat",
         "blueprints.cost",
     ),
     "first-order gain": (

@@ -10,11 +10,13 @@ from torch import Tensor
 from esper.checked import require_ranges
 from esper.contracts import EsperError, ObservationFields
 from esper.controller import GROUPS, INPUTS, GainNetworks, inputs_of
+from esper.environment import find_task
+from esper.growth import Thresholds
 from esper.runs.survey.surveyor import SHOWN_EPOCHS
 from esper.runs.survey.table import Array, Course, TaskSurvey
 
 RENTS = (0.01, 0.3)
-"""Between which the rents are drawn that a choice is trained for, log-uniformly: those of the families."""
+"""Between which the rents are drawn that a choice is trained for, log-uniformly: those of the families, in `unit_of`."""
 UNSURE = ("course", "first-order gain")
 """Groups of numbers that a user's loop may not measure."""
 
@@ -42,7 +44,7 @@ class FitConfig:
     learning_rate: float = 3e-3
     weight_decay: float = 0.05
     temperature: float = 0.02
-    """Of the choice that is trained: scores as far apart as this are e times as likely."""
+    """Of the choice that is trained: scores as far apart as this, in units of the task, are e times as likely."""
     regression: float = 1.5
     """Weight of the squared error of the predicted gains beside what the choice gains."""
     noise: float = 0.1
@@ -78,6 +80,8 @@ class Examples:
     inputs: Tensor
     gains: Tensor
     """In quality, (episodes, seeds)."""
+    units: Tensor
+    """Of each task, (episodes, 1)."""
     costs: Tensor
     fits: Tensor
     """False behind the seeds of a task that has fewer."""
@@ -112,9 +116,11 @@ def examples_of(tasks: Sequence[TaskSurvey], fields: ObservationFields, names: S
         (_inputs(task, course, fields, names, looks), *_outcomes(task)) for task in tasks for course in task.courses
     ]
     most = max(len(gains) for _, gains, _ in rows)
+    units = [unit_of(task.task) for task in tasks for _ in task.courses]
     examples = Examples(
         torch.full((len(rows), looks, most, len(names)), torch.nan),
         torch.zeros(len(rows), most),
+        torch.tensor(units).unsqueeze(-1),
         torch.zeros(len(rows), most),
         torch.zeros(len(rows), most, dtype=torch.bool),
     )
@@ -124,6 +130,11 @@ def examples_of(tasks: Sequence[TaskSurvey], fields: ObservationFields, names: S
         examples.gains[at, :count], examples.costs[at, :count] = torch.from_numpy(gains), torch.from_numpy(costs)
         examples.fits[at, :count] = True
     return examples
+
+
+def unit_of(task: str) -> float:
+    """What counts as much on the task as a quality of 1 on a task of naming classes: losses move less than accuracies."""
+    return find_task(task).min_contribution / Thresholds.min_contribution
 
 
 def _inputs(task: TaskSurvey, course: Course, fields: ObservationFields, names: Sequence[str], looks: int) -> Array:
@@ -167,12 +178,14 @@ def _loss(networks: GainNetworks, examples: Examples, config: FitConfig, generat
     low, high = RENTS
     rents = low * (high / low) ** torch.rand(members, batch, 1, generator=generator)
     gains, costs, fits = (part[episodes] for part in (examples.gains, examples.costs, examples.fits))
+    units = examples.units[episodes]
     inputs = networks.scaled(examples.inputs[episodes, looks])
     inputs = inputs + config.noise * torch.randn(inputs.shape, generator=generator)
     for columns in _columns(networks.names):
         blind = torch.rand(members, batch, 1, 1, generator=generator) < config.blindness
         inputs[..., columns] = torch.where(blind, 0.0, inputs[..., columns])
-    predicted = networks(inputs.flatten(1, 2)).unflatten(1, (batch, -1))
+    predicted = networks(inputs.flatten(1, 2)).unflatten(1, (batch, -1)) / units
+    gains = gains / units
     scores = torch.where(fits, predicted - rents * costs, -torch.inf)
     nothing = torch.zeros(members, batch, 1)
     chances = torch.softmax(torch.cat([scores, nothing], dim=-1) / config.temperature, dim=-1)[..., :-1]
