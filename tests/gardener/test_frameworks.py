@@ -10,8 +10,8 @@ from transformers import ResNetConfig, ResNetForImageClassification, Trainer, Tr
 import esper
 from esper.controller import Schedule, ScheduledSeed
 from esper.gardener.errors import BadSetting, WrongState
-from esper.gardener.huggingface import GardenerCallback as TrainersCallback
-from esper.gardener.lightning import GardenerCallback as LightningsCallback
+from esper.gardener.huggingface import GardenerTrainerCallback
+from esper.gardener.lightning import GardenerCallback
 
 EPOCHS, HALF = 8, 4
 X = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
@@ -47,7 +47,7 @@ def fit(epochs: int, directory, checkpoint=None) -> Module:
     trainer = lightning.Trainer(
         max_epochs=epochs,
         accelerator="cpu",
-        callbacks=[LightningsCallback(accuracy)],
+        callbacks=[GardenerCallback(accuracy)],
         default_root_dir=directory,
         logger=False,
         enable_checkpointing=False,
@@ -103,7 +103,7 @@ def trained(epochs: int, directory, resume: str | None = None) -> esper.Gardener
         disable_tqdm=True,
         use_cpu=True,
     )
-    callback = TrainersCallback(gardener, lambda model: 0.5)
+    callback = GardenerTrainerCallback(gardener, lambda model: 0.5)
     rows = [{"pixel_values": image, "labels": int(image.mean() > 0)} for image in IMAGES]
     trainer = Trainer(model, arguments, train_dataset=rows, optimizers=(optimizer, None), callbacks=[callback])
     if resume is not None:
@@ -131,4 +131,4 @@ def test_a_checkpoint_without_a_gardener_is_refused(tmp_path):
         epochs=2,
     )
     with pytest.raises(WrongState, match=r"gardener\.pt does not exist; give a checkpoint that was saved with"):
-        TrainersCallback(gardener, lambda model: 0.5).resume(tmp_path)
+        GardenerTrainerCallback(gardener, lambda model: 0.5).resume(tmp_path)
