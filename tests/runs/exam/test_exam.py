@@ -124,16 +124,19 @@ def test_the_reference_is_the_first_controller_unless_another_is_named(tmp_path)
 # Interruptions
 
 
-@pytest.mark.parametrize("limit", [TRIALS - 1, ALL - 1])
-def test_an_interrupted_exam_goes_on_with_what_is_missing_and_ends_the_same(limit, recorded, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        hold(recorded.config, tmp_path / "exam", Witness(limit))
-    assert not (tmp_path / "exam" / "exam.md").exists()
-    kept = (tmp_path / "exam" / "rows.jsonl").read_bytes()
+def test_an_interrupted_exam_goes_on_with_what_is_missing_and_ends_the_same(recorded, tmp_path):
+    """It is interrupted in the middle of the search, and then before its last episode."""
+    lines, played, kept = tmp_path / "exam" / "rows.jsonl", 0, b""
+    for limit in (TRIALS - 1, ALL - TRIALS):
+        with pytest.raises(KeyboardInterrupt):
+            hold(recorded.config, tmp_path / "exam", Witness(limit))
+        assert not (tmp_path / "exam" / "exam.md").exists()
+        assert lines.read_bytes().startswith(kept)
+        played, kept = played + limit, lines.read_bytes()
     witness = Witness()
     rows = hold(recorded.config, tmp_path / "exam", witness)
-    assert witness.played == ALL - limit == sum(total - done for _, total, done in witness.stages)
-    assert (tmp_path / "exam" / "rows.jsonl").read_bytes().startswith(kept)
+    assert witness.played == ALL - played == sum(total - done for _, total, done in witness.stages) == 1
+    assert lines.read_bytes().startswith(kept)
     assert timeless(rows) == timeless(recorded.rows)
 
 
