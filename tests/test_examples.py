@@ -33,6 +33,7 @@ def test_the_demo_grows_well_past_its_control_and_draws_it(run, tmp_path: Path):
     assert (tmp_path / "new" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_oracle_earns_more_the_more_it_finds(run):
     returns = [float(line.split()[-1]) for line in run("oracle.py", "--seeds", "1")[1:]]
     assert returns[0] == 0.0
