@@ -6,6 +6,9 @@ import pytest
 
 from esper.growth.blueprints import registry
 
+collect_ignore = [f"src/esper/gardener/{name}.py" for name in ("huggingface", "lightning")]
+"""Without examples in their docstrings; their imports take seconds in every process that collects tests."""
+
 
 @pytest.fixture(autouse=True)
 def _own_blueprints() -> Iterator[None]:

@@ -19,7 +19,7 @@ from esper.contracts import Gain, HostSnapshot, ObservationFields, SlotSnapshot,
 from esper.environment import Observation, Observer, find_task
 from esper.environment.env import _observation_space
 from esper.growth import Thresholds
-from esper.runs.survey import Course, TaskSurvey, read_survey, unit_of
+from esper.runs.survey import HostCourse, TaskSurvey, read_survey, unit_of
 
 Array = NDArray[np.float64]
 Gains = tuple[Gain, ...]
@@ -146,7 +146,7 @@ def _count(value: float) -> int:
     return round(_unlog(value))
 
 
-def _hosts(course: Course, fields: ObservationFields) -> tuple[HostSnapshot, ...]:
+def _hosts(course: HostCourse, fields: ObservationFields) -> tuple[HostSnapshot, ...]:
     """The host alone at every epoch. Before the first it is evaluated, but not yet trained."""
     shown = [dict(zip(fields.host, row, strict=True)) for row in course.host]
     first, horizon = shown[0], len(course.qualities)
@@ -178,7 +178,7 @@ def _hosts(course: Course, fields: ObservationFields) -> tuple[HostSnapshot, ...
     return tuple(hosts)
 
 
-def _slots(course: Course, fields: ObservationFields) -> tuple[SlotSnapshot, ...]:
+def _slots(course: HostCourse, fields: ObservationFields) -> tuple[SlotSnapshot, ...]:
     """The slots when they are empty."""
     slots, offers = course.slot_features[0], course.offers[0]
     column = {name: slots[:, place] for place, name in enumerate(fields.slots)}
@@ -207,7 +207,7 @@ def _slots(course: Course, fields: ObservationFields) -> tuple[SlotSnapshot, ...
     return tuple(found)
 
 
-def _gains(course: Course, epoch: int, fields: ObservationFields) -> tuple[Gains, ...]:
+def _gains(course: HostCourse, epoch: int, fields: ObservationFields) -> tuple[Gains, ...]:
     """What newborns were found to gain after that epoch, slot by slot."""
     column = {name: course.offers[epoch, ..., place] for place, name in enumerate(fields.blueprints)}
 

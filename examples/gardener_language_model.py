@@ -14,7 +14,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import esper
-from esper.gardener.huggingface import GardenerCallback
+from esper.gardener.huggingface import GardenerTrainerCallback
 
 EPOCHS, ROW = 8, 32
 
@@ -51,7 +51,7 @@ def main() -> None:
             use_cpu=True,
         )
         data: Any = [{"input_ids": row, "labels": row} for row in learned]
-        callbacks: Any = [GardenerCallback(gardener, nats)]
+        callbacks: Any = [GardenerTrainerCallback(gardener, nats)]
         Trainer(model, arguments, train_dataset=data, optimizers=(optimizer, None), callbacks=callbacks).train()
     grown: Any = gardener.harvest().eval()
     print(gardener.report())

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
 
 import esper
-from esper.gardener.huggingface import GardenerCallback
+from esper.gardener.huggingface import GardenerTrainerCallback
 
 EPOCHS, ROWS = 4, 600
 
@@ -44,7 +44,7 @@ def main() -> None:
             disable_tqdm=True,
             use_cpu=True,
         )
-        callbacks: Any = [GardenerCallback(gardener, accuracy)]
+        callbacks: Any = [GardenerTrainerCallback(gardener, accuracy)]
         Trainer(model, arguments, train_dataset=rows, optimizers=(optimizer, None), callbacks=callbacks).train()
     gardener.harvest()
     print(gardener.report())

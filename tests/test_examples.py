@@ -1,7 +1,6 @@
 """The examples run as a user would run them."""
 
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +22,8 @@ def run(monkeypatch, capsys) -> Callable[..., list[str]]:
     return lines
 
 
-def test_the_demo_grows_well_past_its_control_and_draws_it(tmp_path: Path):
-    command = [sys.executable, str(EXAMPLES / "grow_digits.py"), "--out", str(tmp_path / "new" / "demo.png")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+def test_the_demo_grows_well_past_its_control_and_draws_it(run, tmp_path: Path):
+    lines = run("grow_digits.py", "--out", str(tmp_path / "new" / "demo.png"))
     assert sum(line.startswith("epoch ") for line in lines) == 30
     assert not any("refused" in line for line in lines)
     accuracies = [float(line.split("accuracy ")[1].split("%")[0]) for line in lines if "accuracy " in line]
@@ -37,6 +33,7 @@ def test_the_demo_grows_well_past_its_control_and_draws_it(tmp_path: Path):
     assert (tmp_path / "new" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_oracle_earns_more_the_more_it_finds(run):
     returns = [float(line.split()[-1]) for line in run("oracle.py", "--seeds", "1")[1:]]
     assert returns[0] == 0.0

@@ -219,6 +219,7 @@ def test_hub_set_leaves_the_global_random_numbers_alone(datasets, tmp_path):
     assert random_states() == before
 
 
+@pytest.mark.slow
 def test_a_worker_that_loads_a_hub_set_and_is_killed_leaves_no_semaphore_behind(datasets, tmp_path):
     """Python says at its end what was left behind; the progress bars of the library share one among processes."""
     write(datasets, tmp_path / "tiny", {"train": rows(0, 5), "test": rows(100, 2)})

@@ -42,7 +42,11 @@ from tests.environment.worlds import grower, idle, play
 
 __all__ = ["datasets"]
 EMBEDDED = ("small", "small-dev", "small-exam", "wide", "far-exam")
-SAMPLE = [f"family:{family}/{seed}" for family in EMBEDDED for seed in range(8)]
+SAMPLE = [
+    pytest.param(f"family:{family}/{seed}", marks=pytest.mark.slow if seed >= 3 else ())
+    for family in EMBEDDED
+    for seed in range(8)
+]
 SEEDS = st.integers(0, MOST_SEEDS - 1)
 OF_SMALL = ("small", "small-dev", "small-exam")
 

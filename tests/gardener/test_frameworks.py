@@ -1,17 +1,19 @@
-"""Checkpoints of other people's trainers: a training that was stopped goes on as if it had not been."""
+"""Checkpoints of other people's trainers: a training that was stopped goes on as if it had not been.
 
-import lightning
+The frameworks are imported where they are used, so that only processes that run these tests wait for them.
+"""
+
+from functools import cache
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
 
 import esper
 from esper.controller import Schedule, ScheduledSeed
 from esper.gardener.errors import BadSetting, WrongState
-from esper.gardener.huggingface import GardenerCallback as TrainersCallback
-from esper.gardener.lightning import GardenerCallback as LightningsCallback
 
 EPOCHS, HALF = 8, 4
 X = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
@@ -24,30 +26,41 @@ def accuracy(module: nn.Module) -> float:
         return float((module.model(X).argmax(1) == Y).float().mean())
 
 
-class Module(lightning.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+@cache
+def lightning_module() -> Any:
+    """The class of a module that makes its gardener where Lightning wants optimisers."""
+    import lightning
 
-    def training_step(self, batch, index):
-        return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
 
-    def configure_optimizers(self):
-        optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
-        planted = Schedule((ScheduledSeed(epoch=0, slot="1", blueprint="mlp"),))
-        self.gardener = esper.Gardener(
-            self.model, optimizer, example=X[:2], at=["1"], epochs=EPOCHS, controller=planted
-        )
-        return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)]
+        def training_step(self, batch, index):
+            return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+            planted = Schedule((ScheduledSeed(epoch=0, slot="1", blueprint="mlp"),))
+            self.gardener = esper.Gardener(
+                self.model, optimizer, example=X[:2], at=["1"], epochs=EPOCHS, controller=planted
+            )
+            return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)]
+
+    return Module
 
 
-def fit(epochs: int, directory, checkpoint=None) -> Module:
-    module = Module()
+def fit(epochs: int, directory, checkpoint=None) -> Any:
+    import lightning
+
+    from esper.gardener.lightning import GardenerCallback
+
+    module = lightning_module()()
     trainer = lightning.Trainer(
         max_epochs=epochs,
         accelerator="cpu",
-        callbacks=[LightningsCallback(accuracy)],
+        callbacks=[GardenerCallback(accuracy)],
         default_root_dir=directory,
         logger=False,
         enable_checkpointing=False,
@@ -73,17 +86,23 @@ def test_lightning_goes_on_from_its_own_checkpoint_in_the_middle_of_growth(tmp_p
 def test_lightnings_checkpoint_loads_into_a_module_without_a_gardener(tmp_path):
     fit(HALF, tmp_path)
     saved = torch.load(tmp_path / "saved.ckpt", weights_only=True)
-    Module().load_state_dict(saved["state_dict"])
+    lightning_module()().load_state_dict(saved["state_dict"])
 
 
 def test_a_module_without_a_gardener_is_told_before_the_first_epoch(tmp_path, monkeypatch):
-    monkeypatch.setattr(Module, "configure_optimizers", lambda self: torch.optim.SGD(self.parameters(), lr=0.1))
+    monkeypatch.setattr(
+        lightning_module(), "configure_optimizers", lambda self: torch.optim.SGD(self.parameters(), lr=0.1)
+    )
     with pytest.raises(BadSetting, match=r"Module has no gardener; make it in configure_optimizers"):
         fit(1, tmp_path)
 
 
 def trained(epochs: int, directory, resume: str | None = None) -> esper.Gardener:
     """By Hugging Face's trainer, which is stopped after so many epochs."""
+    from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
+
+    from esper.gardener.huggingface import GardenerTrainerCallback
+
     torch.manual_seed(0)
     model = ResNetForImageClassification(
         ResNetConfig(num_channels=1, layer_type="basic", embedding_size=4, hidden_sizes=[4], depths=[1], num_labels=2)
@@ -103,7 +122,7 @@ def trained(epochs: int, directory, resume: str | None = None) -> esper.Gardener
         disable_tqdm=True,
         use_cpu=True,
     )
-    callback = TrainersCallback(gardener, lambda model: 0.5)
+    callback = GardenerTrainerCallback(gardener, lambda model: 0.5)
     rows = [{"pixel_values": image, "labels": int(image.mean() > 0)} for image in IMAGES]
     trainer = Trainer(model, arguments, train_dataset=rows, optimizers=(optimizer, None), callbacks=[callback])
     if resume is not None:
@@ -124,6 +143,8 @@ def test_hugging_faces_trainer_goes_on_from_its_own_checkpoint(tmp_path):
 
 
 def test_a_checkpoint_without_a_gardener_is_refused(tmp_path):
+    from esper.gardener.huggingface import GardenerTrainerCallback
+
     gardener = esper.Gardener(
         model := nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2)),
         torch.optim.SGD(model.parameters(), lr=0.1),
@@ -131,4 +152,4 @@ def test_a_checkpoint_without_a_gardener_is_refused(tmp_path):
         epochs=2,
     )
     with pytest.raises(WrongState, match=r"gardener\.pt does not exist; give a checkpoint that was saved with"):
-        TrainersCallback(gardener, lambda model: 0.5).resume(tmp_path)
+        GardenerTrainerCallback(gardener, lambda model: 0.5).resume(tmp_path)

@@ -29,7 +29,7 @@ from esper.gardener import (
     WrongState,
     report_in,
 )
-from esper.gardener.story import NoDirectory
+from esper.gardener.story import EventsNotWritable
 from esper.growth import Slot
 from esper.growth.graft import AlreadyCompiled, AlreadyGrafted
 from esper.growth.membership import SchedulerFirst
@@ -330,7 +330,7 @@ def test_a_directory_that_cannot_be_made_is_told_and_changes_nothing(tmp_path, d
     (tmp_path / "file").touch()
     model = mlp()
     optimizer, kinds = torch.optim.Adam(model.parameters()), list(map(type, model.modules()))
-    with pytest.raises(NoDirectory, match=r"is a file; give a directory|cannot be made"):
+    with pytest.raises(EventsNotWritable, match=r"is a file; give a directory|cannot be made"):
         esper.Gardener(model, optimizer, example=X, epochs=2, directory=tmp_path / directory)
     assert list(map(type, model.modules())) == kinds
     assert len(optimizer.param_groups) == 1

@@ -104,9 +104,24 @@ def check_invariants(case, body: Body, optimizer: torch.optim.Optimizer, host_ke
             assert torch.equal(ungrown, body(case.inputs()))
 
 
-@settings(max_examples=15)
-@given(st.lists(actions(CONV) | st.just("epoch"), min_size=5, max_size=40))
+PLAYS = st.lists(actions(CONV) | st.just("epoch"), min_size=5, max_size=40)
+
+
+@settings(max_examples=6)
+@given(PLAYS)
 def test_random_play_keeps_every_invariant(play):
+    plays(play)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(PLAYS)
+def test_much_random_play_keeps_every_invariant(play):
+    plays(play)
+
+
+def plays(play: list[Action | str]) -> None:
+    """All of it, with every invariant checked after every move."""
     recorder = Recorder()
     body = CONV.body(sink=recorder)
     optimizer = optimiser_of(body)
@@ -129,11 +144,12 @@ def test_random_play_keeps_every_invariant(play):
     assert same(fresh.state_dict(), body.state_dict())
 
 
-def test_random_legal_play_reaches_every_stage_and_keeps_every_invariant():
+@pytest.mark.parametrize("bodies", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_random_legal_play_reaches_every_stage_and_keeps_every_invariant(bodies):
     """C-growth. Only legal operations are drawn, so that seeds live long enough to be held, kept and pruned."""
     draw = random.Random(0)
     stages, ops = set(), set()
-    for _ in range(4):
+    for _ in range(bodies):
         body = CONV.body()
         optimizer = optimiser_of(body)
         keys = own_keys(body.host)

@@ -176,7 +176,11 @@ def test_harvest_survives_export(case: Case):
     torch.testing.assert_close(logits(loaded(case.inputs())), logits(plain(case.inputs())))
 
 
-@pytest.mark.parametrize("case", CASES[2:5], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [CASES[2], *(pytest.param(case, marks=pytest.mark.slow) for case in CASES[3:5])],
+    ids=lambda case: case.name,
+)
 def test_harvest_survives_compilation(case: Case):
     body = case.body()
     grow(case, body, optimiser_of(body), case.at[0], Stage.FOSSILIZED, Style.GATED)

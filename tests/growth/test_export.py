@@ -37,8 +37,23 @@ HOSTS = [
 ]
 STYLES = {Operator.ADD: Style.LINEAR_ADD, Operator.MULTIPLY: Style.LINEAR_MULTIPLY, Operator.GATE: Style.GATED}
 
-every_host = pytest.mark.parametrize("case", HOSTS, ids=lambda case: case.name)
-every_operator = pytest.mark.parametrize("operator", Operator, ids=lambda operator: operator.name.lower())
+EVERY_PAIR = [(case, operator) for operator in Operator for case in HOSTS]
+every_pair = pytest.mark.parametrize(
+    ("case", "operator"), EVERY_PAIR, ids=[f"{operator.name.lower()}-{case.name}" for case, operator in EVERY_PAIR]
+)
+every_host_and_operator = pytest.mark.parametrize(
+    ("case", "operator"),
+    [
+        pytest.param(
+            case,
+            operator,
+            id=f"{operator.name.lower()}-{case.name}",
+            marks=() if place % len(HOSTS) == place // len(HOSTS) or place == len(EVERY_PAIR) - 1 else pytest.mark.slow,
+        )
+        for place, (case, operator) in enumerate(EVERY_PAIR)
+    ],
+)
+"""Each host and each operator at once; all other pairs with what is slow."""
 
 
 def harvested(case: Case, operator: Operator) -> nn.Module:
@@ -50,8 +65,7 @@ def harvested(case: Case, operator: Operator) -> nn.Module:
     return plain
 
 
-@every_host
-@every_operator
+@every_host_and_operator
 def test_exported_network_puts_out_the_same_for_any_batch(case: Case, operator: Operator):
     plain = harvested(case, operator)
     exported = torch.export.export(plain, (case.inputs(),), dynamic_shapes=({0: torch.export.Dim("batch")},))
@@ -59,8 +73,7 @@ def test_exported_network_puts_out_the_same_for_any_batch(case: Case, operator: 
         torch.testing.assert_close(exported.module()(case.inputs(rows)), plain(case.inputs(rows)))
 
 
-@every_host
-@every_operator
+@every_host_and_operator
 def test_onnx_network_puts_out_the_same_for_any_batch(case: Case, operator: Operator):
     plain = harvested(case, operator)
     program = torch.onnx.export(
@@ -74,8 +87,7 @@ def test_onnx_network_puts_out_the_same_for_any_batch(case: Case, operator: Oper
         np.testing.assert_allclose(found, plain(case.inputs(rows)).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-@every_host
-@every_operator
+@every_host_and_operator
 def test_compiled_network_puts_out_the_same_in_one_graph(case: Case, operator: Operator):
     plain = harvested(case, operator)
     torch.compiler.reset()
@@ -83,8 +95,7 @@ def test_compiled_network_puts_out_the_same_in_one_graph(case: Case, operator: O
     torch.testing.assert_close(compiled(case.inputs()), plain(case.inputs()))
 
 
-@every_host
-@every_operator
+@every_pair
 def test_saved_network_comes_back_to_the_last_bit(case: Case, operator: Operator, tmp_path: Path):
     plain = harvested(case, operator)
     esper.save(plain, tmp_path / "grown")

@@ -352,7 +352,19 @@ class Story:
         self.epoch()
 
 
-@pytest.mark.parametrize("combination", [each for each in COMBINATIONS if each.loop != "distributed"], ids="-".join)
+QUICKLY_COMPILED = ("sequential", "mlp")
+IN_ONE_PROCESS = [
+    pytest.param(
+        each,
+        id="-".join(each),
+        marks=pytest.mark.slow if each.loop == "compiled" and each.host not in QUICKLY_COMPILED else (),
+    )
+    for each in COMBINATIONS
+    if each.loop != "distributed"
+]
+
+
+@pytest.mark.parametrize("combination", IN_ONE_PROCESS)
 def test_growth_inside_a_training_loop(combination: Combination):
     with many_graphs() if combination.loop == "compiled" else nullcontext():
         Story(combination).run()

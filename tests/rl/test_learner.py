@@ -474,7 +474,7 @@ def test_scale_of_returns_fades_and_predictions_stay():
 
 def test_a_failing_compiler_is_reported_and_learning_goes_on(no_compiler):
     """R4-M22 for the learner: there is no C++ compiler, so the real one fails."""
-    sequences = rollout(small_network())
+    sequences = rollout(small_network(), rows=2, steps=4)
     eager, compiled = (Learner(small_network(), replace(STEADY, epochs=2), compile=flag) for flag in (False, True))
     with pytest.warns(UserWarning, match=r"(?s)torch\.compile failed, learning goes on without it: .*C\+\+ compiler"):
         assert compiled.update(sequences).optimiser_steps == 2

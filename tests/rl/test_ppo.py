@@ -664,8 +664,8 @@ def test_callback_is_told_how_far_training_is_and_ends_it_with_false():
     assert {progress.until for progress in told} == {33}
     assert told[0].returns == (3.0,) * 4
     assert all(progress.metrics.steps == 16 for progress in told)
-    assert agent.learn(1000, lambda progress: progress.steps < 80).steps == 80
-    assert agent.learn().steps == 1056, "what the callback ended is finished"
+    assert agent.learn(100, lambda progress: progress.steps < 80).steps == 80
+    assert agent.learn().steps == 160, "what the callback ended is finished"
 
 
 def test_progress_is_shown_as_a_bar_and_in_tensorboard(tmp_path, capsys):

@@ -62,7 +62,7 @@ def test_the_rent_is_the_task_s_unless_the_game_has_one():
 
 
 def test_a_run_learns_from_tasks_of_all_shapes(tmp_path):
-    config = small_config(tmp_path, reward="solo", rounds=2, episodes=2, evaluation_episodes=1)
+    config = small_config(tmp_path, reward="solo", rounds=1, episodes=2, evaluation_episodes=1)
     config = replace(config, task=("family:small", *config.task))
     config.check()
     directory, _ = trained(tmp_path / "run", config)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import astuple
+from functools import partial
 
 import pytest
 import torch
@@ -170,12 +171,15 @@ def test_a_memory_that_is_not_a_number_is_counted_and_its_rest_still_measured():
     assert (found.hidden, found.cell, found.largest_cell, found.not_finite) == (0.5, 2.0, 2.0, 2)
 
 
-def test_a_compiled_update_has_the_diagnostics_of_an_eager_one():
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_compiled_update_has_the_diagnostics_of_an_eager_one(backend, monkeypatch):
     """R4-gaps: compiling the replay changes no figure beyond rounding."""
+    torch.compiler.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     looks, metrics = [], []
     for compiled in (False, True):
         network = small_network()
-        sequences = rollout(network)
+        sequences = rollout(network, rows=2, steps=4)
         learner = Learner(network, STEADY, compile=compiled)
         examiner = UpdateExaminer(network)
         metrics.append(learner.update(sequences, probe=examiner.see))

@@ -16,7 +16,7 @@ import msgspec
 from esper.contracts import EsperError, cure_for
 from esper.dashboard.comparing import compared
 from esper.dashboard.run_feed import RunFeed
-from esper.dashboard.sources import Source, feed_of, require_sources
+from esper.dashboard.sources import DashboardSource, feed_of, require_sources
 from esper.telemetry import plain
 
 STATIC = resources.files("esper.dashboard") / "static"
@@ -52,7 +52,7 @@ def write_report(paths: Sequence[Path], out: Path, command: str, versions: dict[
     return len(page)
 
 
-def _content(sources: Sequence[Source], episodes: int) -> dict[str, Any]:
+def _content(sources: Sequence[DashboardSource], episodes: int) -> dict[str, Any]:
     """What the page asks a server for, asked beforehand."""
     feeds = {}
     for source in sources:
@@ -67,7 +67,7 @@ def _content(sources: Sequence[Source], episodes: int) -> dict[str, Any]:
     }
 
 
-def _held(source: Source, feed: Any, episodes: int) -> dict[str, Any]:
+def _held(source: DashboardSource, feed: Any, episodes: int) -> dict[str, Any]:
     told = {"source": source.figures(), "news": feed.news(), "episodes": [], "stories": {}}
     if isinstance(feed, RunFeed):
         lines = feed.worth_a_look(episodes)

@@ -26,7 +26,7 @@ class UnknownSource(EsperError):
 
 
 @dataclass(frozen=True)
-class Source:
+class DashboardSource:
     """A run, an exam or a training, by the name that a page knows it by."""
 
     name: str
@@ -58,23 +58,23 @@ def kind_of(path: Path) -> str | None:
     return "training" if (path / "events.jsonl").is_file() else None
 
 
-def find_sources(root: Path) -> list[Source]:
+def find_sources(root: Path) -> list[DashboardSource]:
     """The directory itself, or what lies directly below it and truly inside; the latest first."""
     kind = kind_of(root)
     if kind is not None:
-        return [Source(root.resolve().name, kind, root)]
+        return [DashboardSource(root.resolve().name, kind, root)]
     if not root.is_dir():
         raise NothingToSee(f"there is no directory {root}; give that of a run or an exam, or one with several of them")
     inside = root.resolve()
     below = [path for path in list(root.iterdir())[:MOST_SOURCES] if path.is_dir()]
     paths = [path for path in below if path.resolve().is_relative_to(inside)]
-    found = [Source(path.name, kind, path) for path in paths if (kind := kind_of(path)) is not None]
+    found = [DashboardSource(path.name, kind, path) for path in paths if (kind := kind_of(path)) is not None]
     return sorted(found, key=lambda source: source.path.stat().st_mtime, reverse=True)
 
 
-def require_sources(paths: Iterable[Path]) -> list[Source]:
+def require_sources(paths: Iterable[Path]) -> list[DashboardSource]:
     """What these directories hold; refused if that is nothing. Namesakes get numbers."""
-    found: list[Source] = []
+    found: list[DashboardSource] = []
     for path in paths:
         own = find_sources(path)
         if not own:
@@ -84,7 +84,7 @@ def require_sources(paths: Iterable[Path]) -> list[Source]:
     for source in found:
         names.append(source.name)
     return [
-        source if names.count(source.name) == 1 else Source(f"{source.name} ({at})", source.kind, source.path)
+        source if names.count(source.name) == 1 else DashboardSource(f"{source.name} ({at})", source.kind, source.path)
         for at, source in enumerate(found, start=1)
     ]
 
@@ -94,7 +94,7 @@ class Sources:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._known: dict[str, Source] = {}
+        self._known: dict[str, DashboardSource] = {}
         self._open: OrderedDict[str, RunFeed | ExamFeed] = OrderedDict()
         self._lock = threading.Lock()
         self._doctor = threading.Thread()
@@ -135,7 +135,7 @@ class Sources:
             feed.refresh()
         return feed
 
-    def _look(self) -> list[Source]:
+    def _look(self) -> list[DashboardSource]:
         found = find_sources(self.root)
         self._known = {source.name: source for source in found}
         return found
@@ -153,6 +153,6 @@ class Sources:
         return self._open[name]
 
 
-def feed_of(source: Source) -> RunFeed | ExamFeed:
+def feed_of(source: DashboardSource) -> RunFeed | ExamFeed:
     """What reads it."""
     return ExamFeed(source.path) if source.kind == "exam" else RunFeed(source.path)

@@ -24,7 +24,7 @@ from esper.gardener.processes import of_the_first, share_buffers
 from esper.gardener.progress import Progress, in_words
 from esper.gardener.report import Report, report_of
 from esper.gardener.score import Answer, Direction, Evaluate, answers_for
-from esper.gardener.seat import Seat
+from esper.gardener.seat import PolicySeat
 from esper.gardener.settings import DEFAULT_RENT, require_budget, require_epochs, require_rent, require_scale
 from esper.gardener.story import Story
 from esper.growth import Body, Coalition, Costs, Thresholds, judge
@@ -94,7 +94,7 @@ class Gardener:
         self._course = Course(self.direction, self.scale, self._ground.outcomes)
         try:
             self._observer = Observer(self.body.snapshots(), self._thresholds)
-            self._seat = Seat(policy, self._observer.codec)
+            self._seat = PolicySeat(policy, self._observer.codec)
             self._try_out()
             self._story.introduce(self.body, self.epochs, self.rent, self._ground.places.left_out)
         except BaseException:

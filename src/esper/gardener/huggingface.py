@@ -16,7 +16,7 @@ FILE = "gardener.pt"
 """In the directory of a checkpoint."""
 
 
-class GardenerCallback(TrainerCallback):
+class GardenerTrainerCallback(TrainerCallback):
     """Steps the gardener after every epoch, and keeps it in the trainer's checkpoints.
 
     Make model, optimiser and gardener first, and give the trainer `optimizers=(optimizer, None)`: then it makes its
@@ -31,7 +31,7 @@ class GardenerCallback(TrainerCallback):
         """Let grow what had grown, so that the trainer finds a place for all the weights that it loads."""
         file = Path(checkpoint) / FILE
         if not file.is_file():
-            raise WrongState(f"{file} does not exist; give a checkpoint that was saved with a GardenerCallback")
+            raise WrongState(f"{file} does not exist; give a checkpoint that was saved with a GardenerTrainerCallback")
         self.gardener.load_state_dict(torch.load(file, weights_only=True))
 
     def on_epoch_end(

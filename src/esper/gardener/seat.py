@@ -15,7 +15,7 @@ SEED = 0
 """Of what a policy draws that does not always choose what it likes best."""
 
 
-class Seat:
+class PolicySeat:
     """A policy with its state in this training.
 
     A policy is a function of what it has seen, so its state is kept as that: whoever resumes shows it all again. In
@@ -31,7 +31,7 @@ class Seat:
 
     def rehearse(self, observation: Observation) -> None:
         """Let the policy decide, and forget about it."""
-        Seat(self.policy, self.codec)._act(observation)
+        PolicySeat(self.policy, self.codec)._act(observation)
 
     def decide(self, observation: Observation) -> Choices:
         """What the policy chooses, everywhere the same."""
@@ -55,12 +55,12 @@ class Seat:
         seen = [{name: torch.from_numpy(array.copy()) for name, array in each.items()} for each in self._seen]
         return {"policy": self.policy.name, "seen": seen, "chosen": [list(each) for each in self._chosen]}
 
-    def replayed(self, state: Mapping[str, Any]) -> "Seat":
+    def replayed(self, state: Mapping[str, Any]) -> "PolicySeat":
         """A seat whose policy was shown again what it saw; it must choose as it did."""
         name = self.policy.name
         if state["policy"] != name:
             raise WrongState(f"the saved gardener had the controller '{state['policy']}', this one '{name}'; give it")
-        fresh = Seat(self.policy, self.codec)
+        fresh = PolicySeat(self.policy, self.codec)
         for seen, chosen in zip(state["seen"], state["chosen"], strict=True):
             observation = {name: array.numpy().copy() for name, array in seen.items()}
             if fresh._act(observation) != tuple(chosen):

@@ -32,7 +32,7 @@ ROUND, EPISODE = 0, 0
 logger = logging.getLogger("esper.gardener")
 
 
-class NoDirectory(EsperError):
+class EventsNotWritable(EsperError):
     """Events cannot be written where they are to be."""
 
 
@@ -141,9 +141,9 @@ def _opened(directory: Path) -> EventLog:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise NoDirectory(f"{directory} is a file; give a directory") from error
+        raise EventsNotWritable(f"{directory} is a file; give a directory") from error
     except OSError as error:
-        raise NoDirectory(
+        raise EventsNotWritable(
             f"{directory} cannot be made ({error.strerror}); {cure_for(error)}, or give another"
         ) from error
     return EventLog(directory / LOG_FILE)

@@ -30,7 +30,7 @@ from esper.rl.errors import (
     RLError,
     WrongShape,
 )
-from esper.rl.estimate import Estimate, importance_estimate
+from esper.rl.estimate import ImportanceEstimate, importance_estimate
 from esper.rl.extremes import StepRatio, extreme_ratios
 from esper.rl.gae import advantages, normalised
 from esper.rl.gaussian import Gaussian

@@ -29,7 +29,7 @@ class NoEnvironment(RLError):
     """An agent that was loaded without an environment, and is asked to play."""
 
 
-class Source:
+class EnvSource:
     """What makes environments: a registered name, a function, or an instance."""
 
     def __init__(self, env: Any) -> None:

@@ -13,7 +13,7 @@ from esper.rl.episodes import Episodes, begun
 from esper.rl.network import Network
 
 
-class Estimate(NamedTuple):
+class ImportanceEstimate(NamedTuple):
     """An estimate of the mean return, undiscounted."""
 
     weighted: float
@@ -26,7 +26,9 @@ class Estimate(NamedTuple):
 
 
 @torch.no_grad()
-def importance_estimate(network: Network, episodes: Episodes, exploration: float = 0.0, batch: int = 16) -> Estimate:
+def importance_estimate(
+    network: Network, episodes: Episodes, exploration: float = 0.0, batch: int = 16
+) -> ImportanceEstimate:
     """Of drawn play. Where the recorded policy was certain its choices have log-probability 0."""
     ratios, returns = [], []
     for rows in episodes.batches(batch, torch.Generator().manual_seed(0)):
@@ -39,4 +41,4 @@ def importance_estimate(network: Network, episodes: Episodes, exploration: float
     weights = (log_weights - log_weights.max()).exp()
     effective = weights.sum().square() / weights.square().sum()
     weighted = (weights * totals).sum() / weights.sum()
-    return Estimate(weighted.item(), effective.item(), totals.mean().item(), len(totals))
+    return ImportanceEstimate(weighted.item(), effective.item(), totals.mean().item(), len(totals))

@@ -17,7 +17,7 @@ from esper.rl.agent_checkpoint import Saved, plain_space, require_same_network
 from esper.rl.agent_network import Heads, network_for, plain_heads
 from esper.rl.checkpoint import load_checkpoint, restore, restore_weights, save_checkpoint
 from esper.rl.config import PPOConfig, whole
-from esper.rl.environments import Absent, MakeEnv, NoEnvironment, Source
+from esper.rl.environments import Absent, EnvSource, MakeEnv, NoEnvironment
 from esper.rl.errors import DiscountMismatch, RLError, WrongShape
 from esper.rl.learner import Learner
 from esper.rl.memory import MemoryState
@@ -320,10 +320,10 @@ class PPO:
             self.rows.close()
 
 
-def _source_of(env: AnyEnv | Absent) -> Source | VectorSource | Absent:
+def _source_of(env: AnyEnv | Absent) -> EnvSource | VectorSource | Absent:
     if isinstance(env, Absent):
         return env
-    return VectorSource(env) if isinstance(env, VectorEnv) else Source(env)
+    return VectorSource(env) if isinstance(env, VectorEnv) else EnvSource(env)
 
 
 def device_named(device: str | torch.device) -> torch.device:

@@ -10,7 +10,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
-from esper.rl.environments import MakeEnv, NoEnvironment, Source
+from esper.rl.environments import EnvSource, MakeEnv, NoEnvironment
 from esper.rl.errors import NonFinite, RLError
 from esper.rl.network import Observation
 from esper.rl.rows import TRAINING, Env, Interface, Rows, Stepped, episode_seed, masking
@@ -60,7 +60,7 @@ class VectorSource:
                 f"{self.envs} does not tell how its environments are made; give one, as in "
                 "evaluate(env=lambda: MyEnv())"
             )
-        return Source(self._make).take(count)
+        return EnvSource(self._make).take(count)
 
 
 def _maker_by_spec(envs: VectorEnv[Any, Any, Any]) -> MakeEnv | None:

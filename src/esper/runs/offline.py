@@ -12,10 +12,10 @@ from esper.controller import ControllerNetwork, NetworkConfig
 from esper.environment import derive
 from esper.rl import (
     IQL,
-    Estimate,
     Imitation,
     ImitationConfig,
     ImitationPass,
+    ImportanceEstimate,
     IQLConfig,
     IQLStep,
     Learner,
@@ -67,7 +67,7 @@ class Fitted:
     settings: ImitationConfig | IQLConfig
     likeness: Likeness
     """With the decisions of held-out episodes."""
-    estimate: Estimate
+    estimate: ImportanceEstimate
     """Of the return in drawn play, from held-out episodes: a hint, never a result."""
 
     def save(self, path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from esper.environment import FIELDS, find_task
-from esper.runs.survey import Course, SurveyRow, SurveyTable
+from esper.runs.survey import HostCourse, SurveyRow, SurveyTable
 
 STRUCTURES = ("layer0:mlp", "layer0:norm", "layer1:mlp", "layer0:norm+layer1:mlp")
 HOST = [(0.5, 0.5), (0.5, 0.5)]
@@ -46,4 +46,4 @@ def _course(task, seed):
         "qualities": (1,),
     }
     arrays = {name: np.zeros(shape) for name, shape in shapes.items()}
-    return Course(task, seed, ("layer0", "layer1"), ("mlp", "norm"), traits, **arrays)
+    return HostCourse(task, seed, ("layer0", "layer1"), ("mlp", "norm"), traits, **arrays)

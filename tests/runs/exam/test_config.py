@@ -12,7 +12,7 @@ from esper.rl import BadCheckpoint
 from esper.runs.backends import BadWorkers
 from esper.runs.exam import ExamConfig
 from esper.runs.seeds import EXAM_SEEDS
-from tests.runs.exam.exams import EVERYONE, hold
+from tests.runs.exam.exams import hold
 
 BAD = [
     ({"task": ()}, "an exam needs at least one --task and one --policy"),
@@ -46,31 +46,26 @@ BAD = [
 ]
 
 
-@pytest.fixture
-def config(recorded):
-    return replace(recorded.config, policy=EVERYONE)
-
-
-def test_an_exam_that_cannot_be_held_is_refused_before_it_begins(config):
-    config.check()
+def test_an_exam_that_cannot_be_held_is_refused_before_it_begins(asked):
+    asked.check()
     for changed, message in BAD:
         with pytest.raises(EsperError, match=re.escape(message)):
-            replace(config, **changed).check()
+            replace(asked, **changed).check()
 
 
-def test_a_file_that_is_no_controller_is_refused_before_the_exam_begins(config, tmp_path):
+def test_a_file_that_is_no_controller_is_refused_before_the_exam_begins(asked, tmp_path):
     (tmp_path / "bad.pt").write_bytes(b"not a checkpoint")
     with pytest.raises(BadCheckpoint, match=r"bad\.pt cannot be read as a checkpoint"):
-        replace(config, policy=(str(tmp_path / "bad.pt"),)).check()
+        replace(asked, policy=(str(tmp_path / "bad.pt"),)).check()
 
 
-def test_too_many_workers_for_one_process_are_refused(config, tmp_path):
+def test_too_many_workers_for_one_process_are_refused(asked, tmp_path):
     with pytest.raises(BadWorkers, match="backend 'serial' has one worker, not 2"):
-        hold(replace(config, workers=2), tmp_path / "exam")
+        hold(replace(asked, workers=2), tmp_path / "exam")
 
 
-def test_the_command_of_an_exam_holds_the_same_exam(config):
-    config = replace(config, policy=("none", "schedule:my 'own' file.toml"), first_seed=3, rent=0.1, reference="none")
+def test_the_command_of_an_exam_holds_the_same_exam(asked):
+    config = replace(asked, policy=("none", "schedule:my 'own' file.toml"), first_seed=3, rent=0.1, reference="none")
     program, command, *words = shlex.split(config.command())
     assert (program, command) == ("esper", "exam")
     assert replace(tyro.cli(ExamConfig, args=words), backend=config.backend) == config

@@ -124,28 +124,31 @@ def test_the_reference_is_the_first_controller_unless_another_is_named(tmp_path)
 # Interruptions
 
 
-@pytest.mark.parametrize("limit", [TRIALS - 1, ALL - 1])
-def test_an_interrupted_exam_goes_on_with_what_is_missing_and_ends_the_same(limit, recorded, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        hold(recorded.config, tmp_path / "exam", Witness(limit))
-    assert not (tmp_path / "exam" / "exam.md").exists()
-    kept = (tmp_path / "exam" / "rows.jsonl").read_bytes()
+def test_an_interrupted_exam_goes_on_with_what_is_missing_and_ends_the_same(recorded, tmp_path):
+    """It is interrupted in the middle of the search, and then before its last episode."""
+    lines, played, kept = tmp_path / "exam" / "rows.jsonl", 0, b""
+    for limit in (TRIALS - 1, ALL - TRIALS):
+        with pytest.raises(KeyboardInterrupt):
+            hold(recorded.config, tmp_path / "exam", Witness(limit))
+        assert not (tmp_path / "exam" / "exam.md").exists()
+        assert lines.read_bytes().startswith(kept)
+        played, kept = played + limit, lines.read_bytes()
     witness = Witness()
     rows = hold(recorded.config, tmp_path / "exam", witness)
-    assert witness.played == ALL - limit == sum(total - done for _, total, done in witness.stages)
-    assert (tmp_path / "exam" / "rows.jsonl").read_bytes().startswith(kept)
+    assert witness.played == ALL - played == sum(total - done for _, total, done in witness.stages) == 1
+    assert lines.read_bytes().startswith(kept)
     assert timeless(rows) == timeless(recorded.rows)
 
 
-def started(task, out):
-    """An exam far from its end, in a process to which Ctrl-C was forbidden as shells do behind an '&'."""
+def started(task, out, kind):
+    """An exam far from its end, in a process to which the signal was forbidden, as shells do with Ctrl-C behind an '&'."""
     words = ["exam", "--task", task, "--policy", "none", "random", "--seeds", "9999", "--backend", "serial"]
     return subprocess.Popen(
         [sys.executable, "-m", "esper", *words, "--out", str(out)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        preexec_fn=lambda: signal.signal(kind, signal.SIG_IGN),
     )
 
 
@@ -153,25 +156,23 @@ def lines_of(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_sigint_and_sigterm_stop_an_exam_that_inherited_them_ignored_and_it_goes_on_later(quick, tmp_path):
-    exams = {kind: tmp_path / kind.name for kind in (signal.SIGINT, signal.SIGTERM)}
-    processes = {kind: started(quick.task[0], exam) for kind, exam in exams.items()}
-    expected = timeless(hold(quick, tmp_path / "whole"))
+@pytest.mark.parametrize("kind", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_signal_stops_an_exam_that_inherited_it_ignored_and_it_goes_on_later(kind, quick, tmp_path):
+    exam = tmp_path / "exam"
+    process = started(quick.task[0], exam, kind)
     try:
-        for kind, process in processes.items():
-            deadline = time.monotonic() + 60
-            while lines_of(exams[kind] / "rows.jsonl") < 2 and time.monotonic() < deadline:
-                time.sleep(0.05)
-            process.send_signal(kind)
-            _, said = process.communicate(timeout=10)
-            assert process.returncode == 130, said
-            assert said == f"interrupted; the same command goes on with what is in {exams[kind]}\n"
+        expected = timeless(hold(quick, tmp_path / "whole"))
+        deadline = time.monotonic() + 60
+        while lines_of(exam / "rows.jsonl") < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(kind)
+        _, said = process.communicate(timeout=10)
     finally:
-        for process in processes.values():
-            process.kill()
-            process.wait()
-    for exam in exams.values():
-        assert timeless(hold(quick, exam)) == expected
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    assert said == f"interrupted; the same command goes on with what is in {exam}\n"
+    assert timeless(hold(quick, exam)) == expected
 
 
 def test_a_signal_during_a_write_waits_for_its_end(quick, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import minari
 import numpy as np
 import pytest
 
-from esper.runs.recordings import BadRecording, MissingMinari, Recording, TargetExists, from_minari, to_minari
+from esper.runs.recordings import BadRecording, DataSetExists, MissingMinari, Recording, from_minari, to_minari
 from esper.runs.recordings.minari_set import BadName
 from tests.runs.recordings.recordings import files_in
 
@@ -43,9 +43,9 @@ def test_minari_itself_reads_what_was_written(recorded, carried, monkeypatch):
 
 def test_a_place_that_is_taken_or_a_name_that_minari_cannot_take_is_refused(recorded, carried, tmp_path):
     opened = Recording.open(recorded.path)
-    with pytest.raises(TargetExists, match="grow-v0 is there already; give a place that is new or empty"):
+    with pytest.raises(DataSetExists, match="grow-v0 is there already; give a place that is new or empty"):
         to_minari(opened, carried)
-    with pytest.raises(TargetExists, match="is there already"):
+    with pytest.raises(DataSetExists, match="is there already"):
         from_minari(carried, recorded.path)
     with pytest.raises(BadName, match="'grow' cannot name a Minari data set"):
         to_minari(opened, tmp_path / "grow")

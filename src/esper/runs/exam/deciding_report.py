@@ -8,7 +8,7 @@ from esper.runs.exam.deciding import FamilySummary
 from esper.runs.exam.deciding_figure import GainFigure
 from esper.runs.exam.deciding_tables import group_tables, tables_of
 from esper.runs.exam.nested_bootstrap import LEAST_TASKS
-from esper.runs.exam.page import TEMPLATES, Page, Part, Picture, write_page
+from esper.runs.exam.page import TEMPLATES, Page, PagePart, Picture, write_page
 from esper.runs.exam.summary import CONTROL, Terms
 from esper.runs.exam.winnings import MOST_TRAININGS
 from esper.telemetry.exam_row import ExamRow
@@ -53,13 +53,13 @@ def page_of(families: Sequence[FamilySummary], terms: Terms, command: str, figur
     )
 
 
-def _parts(family: FamilySummary, reference: str, figures: Figures) -> tuple[Part, Part]:
+def _parts(family: FamilySummary, reference: str, figures: Figures) -> tuple[PagePart, PagePart]:
     stem = stem_of(family.title)
     picture = Picture(GainFigure.title, GainFigure.alternative, figures.get(f"{stem}.svg"), f"{stem}.png")
     pictures = (picture,) if family.prize else ()
     return (
-        Part(family.title, _lead(family), tuple(tables_of(family, reference)), pictures),
-        Part(f"{family.title}: kinds of tasks", "Score points above no growth.", tuple(group_tables(family))),
+        PagePart(family.title, _lead(family), tuple(tables_of(family, reference)), pictures),
+        PagePart(f"{family.title}: kinds of tasks", "Score points above no growth.", tuple(group_tables(family))),
     )
 
 

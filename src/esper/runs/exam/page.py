@@ -48,7 +48,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """A heading and what is below it."""
 
     title: str
@@ -64,7 +64,7 @@ class Page:
     title: str
     reference: str
     command: str
-    parts: tuple[Part, ...]
+    parts: tuple[PagePart, ...]
     notes: tuple[str, ...]
 
     def render(self) -> dict[str, str]:

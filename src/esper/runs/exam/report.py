@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from esper.environment import stem_of
-from esper.runs.exam.page import TEMPLATES, Page, Part, Picture, write_page
+from esper.runs.exam.page import TEMPLATES, Page, PagePart, Picture, write_page
 from esper.runs.exam.plane import COSTS, Plane
 from esper.runs.exam.summary import ExamSummary, Section, Terms, summarise
 from esper.runs.exam.tables import tables_of
@@ -46,12 +46,12 @@ def page_of(summary: ExamSummary, command: str, planes: Mapping[str, Sequence[Pl
     )
 
 
-def _part(section: Section, summary: ExamSummary, planes: Sequence[Plane]) -> Part:
+def _part(section: Section, summary: ExamSummary, planes: Sequence[Plane]) -> PagePart:
     pictures = (
         Picture(each.title, f"{each.title}: a dot per seed, means with 95 % intervals", each.draw("svg"))
         for each in planes
     )
-    return Part(section.title, _lead(section), tuple(tables_of(section, summary)), tuple(pictures))
+    return PagePart(section.title, _lead(section), tuple(tables_of(section, summary)), tuple(pictures))
 
 
 def _lead(section: Section) -> str:

@@ -37,7 +37,7 @@ class BadName(EsperError):
     """A directory whose name Minari cannot take for a data set."""
 
 
-class TargetExists(EsperError):
+class DataSetExists(EsperError):
     """The place is taken."""
 
 
@@ -98,7 +98,7 @@ def _new(path: Path) -> Iterator[Path]:
     part = path.absolute().with_name(f".{path.name}.part")
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise TargetExists(f"{path} is there already; give a place that is new or empty")
+            raise DataSetExists(f"{path} is there already; give a place that is new or empty")
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()

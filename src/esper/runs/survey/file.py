@@ -10,7 +10,7 @@ import numpy as np
 
 from esper.contracts import EsperError, ObservationFields
 from esper.runs.directory import Unwritable
-from esper.runs.survey.table import Course, SurveyRow, SurveyTable
+from esper.runs.survey.table import HostCourse, SurveyRow, SurveyTable
 
 SCHEMA = 1
 MAX_BYTES = 256_000_000
@@ -88,7 +88,7 @@ def _fields(path: Path, meta: Any) -> ObservationFields:
     return ObservationFields(**{name: tuple(names) for name, names in said.items()})
 
 
-def _course(record: dict[str, Any], fields: ObservationFields) -> Course:
+def _course(record: dict[str, Any], fields: ObservationFields) -> HostCourse:
     slots, blueprints = tuple(record["slots"]), tuple(record["blueprints"])
     shapes = {
         "host": (-1, len(fields.host)),
@@ -98,4 +98,4 @@ def _course(record: dict[str, Any], fields: ObservationFields) -> Course:
     }
     arrays = {name: np.array(record[name], dtype=np.float64).reshape(shape) for name, shape in shapes.items()}
     traits = msgspec.json.decode(record["traits"], type=dict[str, str])
-    return Course(record["task"], record["seed"], slots, blueprints, traits, **arrays)
+    return HostCourse(record["task"], record["seed"], slots, blueprints, traits, **arrays)

@@ -13,7 +13,7 @@ from esper.controller import GROUPS, INPUTS, GainNetworks, inputs_of
 from esper.environment import find_task
 from esper.growth import Thresholds
 from esper.runs.survey.surveyor import SHOWN_EPOCHS
-from esper.runs.survey.table import Array, Course, TaskSurvey
+from esper.runs.survey.table import Array, HostCourse, TaskSurvey
 
 RENTS = (0.01, 0.3)
 """Between which the rents are drawn that a choice is trained for, log-uniformly: those of the families, in `unit_of`."""
@@ -137,7 +137,7 @@ def unit_of(task: str) -> float:
     return find_task(task).min_contribution / Thresholds.min_contribution
 
 
-def _inputs(task: TaskSurvey, course: Course, fields: ObservationFields, names: Sequence[str], looks: int) -> Array:
+def _inputs(task: TaskSurvey, course: HostCourse, fields: ObservationFields, names: Sequence[str], looks: int) -> Array:
     """What the host alone showed of every single seed, (looks, seeds, inputs)."""
     slots = [course.slots.index(slot) for slot, _ in task.singles]
     blueprints = [course.blueprints.index(blueprint) for _, blueprint in task.singles]
@@ -151,7 +151,7 @@ def _outcomes(task: TaskSurvey) -> tuple[Array, Array]:
     return quality[singles] - quality[0], task.growth_log[singles].mean(axis=1)
 
 
-def shown_at(course: Course, look: int) -> Mapping[str, Array]:
+def shown_at(course: HostCourse, look: int) -> Mapping[str, Array]:
     """What the host alone showed after that many epochs and one; the last that was kept, if it is later."""
     at = min(look, len(course.host) - 1)
     return {"host": course.host[at], "slots": course.slot_features[at], "blueprints": course.offers[at]}

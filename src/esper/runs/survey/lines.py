@@ -16,7 +16,7 @@ from esper.environment import FAMILY, FIELDS
 from esper.runs.directory import Unwritable
 from esper.runs.survey.file import read_survey
 from esper.runs.survey.surveyor import StructureJob, Surveyed
-from esper.runs.survey.table import Course, SurveyRow, SurveyTable
+from esper.runs.survey.table import HostCourse, SurveyRow, SurveyTable
 
 AGAIN = "; the same command goes on"
 
@@ -34,7 +34,7 @@ class SurveyLines:
 
     def __init__(self, path: Path, family: str) -> None:
         self.rows: list[SurveyRow] = []
-        self.courses: list[Course] = []
+        self.courses: list[HostCourse] = []
         self._file, self._path = path, path.with_name(path.name + ".lines")
         self._lock = filelock.FileLock(path.with_name(path.name + ".lock"))
         self._head = {"family": family}
@@ -69,7 +69,7 @@ class SurveyLines:
         self._append({"row": played.row, "course": course})
         self._keep(played.row, played.course)
 
-    def _keep(self, row: SurveyRow, course: Course | None) -> None:
+    def _keep(self, row: SurveyRow, course: HostCourse | None) -> None:
         if (row.task, row.seed, row.structure) in self._known:  # written to the file just before a crash
             return
         self._known.add((row.task, row.seed, row.structure))
@@ -131,8 +131,8 @@ def _decoded(line: bytes) -> Any:
         return None
 
 
-def _course(plain: dict[str, Any]) -> Course:
+def _course(plain: dict[str, Any]) -> HostCourse:
     numbers = ("host", "slot_features", "offers", "qualities")
     arrays = {name: np.array(plain[name], dtype=np.float64) for name in numbers}
     names = {"slots": tuple(plain["slots"]), "blueprints": tuple(plain["blueprints"])}
-    return Course(**{**plain, **names, **arrays})
+    return HostCourse(**{**plain, **names, **arrays})

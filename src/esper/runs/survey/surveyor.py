@@ -10,7 +10,7 @@ from esper.controller import Decision, NoGrowth, Policy, Schedule, ScheduledSeed
 from esper.environment import GrowEnv, SplitJudge
 from esper.runs.episode_recorder import EpisodeRecorder
 from esper.runs.player import Job, Played, Player, Purpose
-from esper.runs.survey.table import Array, Course, Seed, SurveyRow, named
+from esper.runs.survey.table import Array, HostCourse, Seed, SurveyRow, named
 
 PLANTED_AFTER = 1
 """Epochs of the host alone. By then it has shown the gradients that newborns would get."""
@@ -35,7 +35,7 @@ class Surveyed(Played):
     """What came of a structure; the course is that of a host alone."""
 
     row: SurveyRow
-    course: Course | None
+    course: HostCourse | None
 
 
 class CourseRecorder(EpisodeRecorder):
@@ -84,11 +84,11 @@ class Surveyor(Player):
         return Surveyed(job, played.finished, (), None, row, None if job.structure else _course(env, job, seen))
 
 
-def _course(env: GrowEnv, job: Job, seen: CourseRecorder) -> Course:
+def _course(env: GrowEnv, job: Job, seen: CourseRecorder) -> HostCourse:
     def array(name: str) -> Array:
         return np.stack([measured(each)[name] for each in seen.seen])
 
-    return Course(
+    return HostCourse(
         task=job.task,
         seed=job.seed,
         slots=env.codec.slots,

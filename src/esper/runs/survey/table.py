@@ -45,7 +45,7 @@ class SurveyRow:
 
 
 @dataclass(frozen=True)
-class Course:
+class HostCourse:
     """What the host alone showed after each of its first epochs; what was not measured is NaN.
 
     `host` has shape (epochs, features), `slot_features` (epochs, slots, features), `offers` (epochs, slots, blueprints,
@@ -70,7 +70,7 @@ class TaskSurvey:
     task: str
     rent: float
     seeds: tuple[int, ...]
-    courses: tuple[Course, ...]
+    courses: tuple[HostCourse, ...]
     """One per seed."""
     structures: tuple[str, ...]
     """The first is the host alone."""
@@ -102,7 +102,7 @@ class SurveyTable:
 
     fields: ObservationFields
     rows: tuple[SurveyRow, ...]
-    courses: tuple[Course, ...]
+    courses: tuple[HostCourse, ...]
 
     @cached_property
     def tasks(self) -> tuple[TaskSurvey, ...]:
@@ -114,7 +114,7 @@ class SurveyTable:
         return tuple(_task(task, rows, courses) for task, rows in of_task.items())
 
 
-def _task(task: str, rows: Sequence[SurveyRow], courses: dict[tuple[str, int], Course]) -> TaskSurvey:
+def _task(task: str, rows: Sequence[SurveyRow], courses: dict[tuple[str, int], HostCourse]) -> TaskSurvey:
     seeds = tuple(sorted({row.seed for row in rows}))
     found = {(row.structure, row.seed): row for row in rows}
     trained = dict.fromkeys(row.structure for row in rows)
