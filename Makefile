@@ -84,12 +84,19 @@ exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data ## those on Fashion-MNIST and
 	  --policy none heuristic $(TAMIYO)
 
 SEED ?= 2
-train-tamiyo: $(VENV)/.has-demo ## train tamiyo again, with SEED=2, from the surveys: 5 minutes of a core
+train-tamiyo: $(VENV)/.has-demo out/usual/.recorded ## train tamiyo again, with SEED=2: half an hour on 2 cores, of which recording takes most
 	$(BIN)/esper fit ranker $(LEARNED_FROM) --seed $(SEED) --out out/teacher-$(SEED).safetensors
+	$(BIN)/esper fit keeper $(RECORDED) --seed $(SEED) --out out/keeper-$(SEED).safetensors
 	$(BIN)/python benchmarks/first_weights.py out/first-$(SEED).pt --seed $(SEED) --ranker ranker:out/teacher-$(SEED).safetensors \
-	  --surveys $(LEARNED_FROM)
+	  --keeper out/keeper-$(SEED).safetensors --recordings $(RECORDED) --surveys $(LEARNED_FROM)
 	$(BIN)/esper checkpoint export out/first-$(SEED).pt --out out/tamiyo-$(SEED).pt
-LEARNED_FROM := surveys/small.parquet surveys/small-sampled.parquet surveys/wide-sampled.parquet surveys/text-sampled.parquet
+LEARNED_FROM := surveys/small.parquet surveys/small-sampled.parquet surveys/wide-sampled.parquet
+RECORDED := out/usual/small out/usual/wide
+USUAL := --policy none constant:first:conv_heavy constant:first:depthwise --reward solo
+out/usual/.recorded: | $(VENV)/.has-demo
+	$(BIN)/esper record $(USUAL) --task family:small --episodes 500 --out out/usual/small
+	$(BIN)/esper record $(USUAL) --task family:wide --episodes 160 --out out/usual/wide
+	touch $@
 
 train-tamiyo-live: train-tamiyo ## and go on by PPO in live episodes, which added nothing that could be measured: 40 minutes of a core
 	$(BIN)/esper train --config exams/tamiyo.toml --init out/first-$(SEED).pt --seed $(SEED) --out out/tamiyo-$(SEED)

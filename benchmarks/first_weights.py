@@ -1,12 +1,16 @@
-"""First weights for a controller: it learns to conduct itself as the ranker does, and how sure the ranker is.
+"""First weights for a controller: it learns to conduct itself as the keeper does, and how sure the keeper is.
 
-    python benchmarks/first_weights.py out/first.pt     # minutes of a core; then 'esper train --init out/first.pt'
+    esper record --policy none constant:first:conv_heavy constant:first:depthwise --task family:small --episodes 500 \\
+      --reward solo --out out/usual/small
+    esper fit keeper out/usual/small --out out/keeper.safetensors
+    python benchmarks/first_weights.py out/first.pt --keeper out/keeper.safetensors --recordings out/usual/small
 
-The ranker plays the world of tables on all surveyed tasks, at rents drawn anew. The controller learns the likelihood of
-all that it did, but for the one step in which it decides what to plant: there it learns what the ranker expects of
-every seed. Nothing is as likely as the best seed is likely to cost more than it gains, and seeds are the likelier the
-more they are expected to gain, so that greedy play decides as the ranker does and drawn play explores where it is
-unsure.
+The keeper plays the world of tables on all surveyed tasks, at rents drawn anew. The controller learns the likelihood of
+all that it did, but for two steps. Where it is decided what to plant, it learns what the keeper expects of every seed:
+nothing is as likely as the best seed is likely to cost more than it gains, and seeds are the likelier the more they are
+expected to gain, so that greedy play decides as the keeper does and drawn play explores where it is unsure. Whether to
+keep what was planted is learned from live episodes that were recorded, again at rents drawn anew, because what a seed
+shows of its worth is not true to life in tables.
 
 In half of the episodes the controller comes an epoch late, and in some a group of numbers is not measured, as in loops
 of other people. There is noise on every number that is seen.
@@ -15,7 +19,7 @@ of other people. There is noise on every number that is seen.
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,20 +29,31 @@ from table_tasks import TableTask, table_tasks
 from table_world import TableEnv
 from torch import Tensor
 
-from esper.contracts import WAIT, Choices, Head
-from esper.controller import GROUPS, ControllerNetwork, Ranker
+from esper.contracts import WAIT, ActionCodec, Choices, Head, Op
+from esper.controller import (
+    BEST_BY_RENT,
+    GROUPS,
+    Arrays,
+    ControllerNetwork,
+    Keeper,
+    Ranker,
+    load_gain_networks,
+    size_in,
+)
 from esper.controller.network import NEVER
 from esper.environment import FIELDS, derive
 from esper.rl import Buffer, Learner, Network, Sequences, join, replay, save_checkpoint, surprise
+from esper.runs.keeping import kept_seeds
 from esper.runs.policies import find_policy
+from esper.runs.recordings import Recording
 
-SURVEYS = [Path(f"surveys/{name}.parquet") for name in ("small", "small-sampled", "wide-sampled", "text-sampled")]
+SURVEYS = [Path(f"surveys/{name}.parquet") for name in ("small", "small-sampled", "wide-sampled")]
 EPISODES, TOGETHER = 4000, 200
-"""Of the ranker, and how many of them are played at the same time."""
+"""Of the keeper, and how many of them are played at the same time."""
 STEPS, LEARNING_RATE, WEIGHT_DECAY = 2000, 1e-3, 0.01
 """Of AdamW, whose learning rate falls to 0."""
-DECISIONS, EPISODES_TOLD = 192, 8
-"""In a step: episodes of which the decision is learned, and episodes that are imitated to their end."""
+DECISIONS, KEPT, EPISODES_TOLD = 192, 96, 8
+"""In a step: episodes of which it is learned what to plant, whether to keep it, and that are imitated to their end."""
 UNMEASURED: dict[str, tuple[str, ...]] = {
     "rows": ("host.rows",),
     "losses": ("host.train_loss", "host.evaluation_loss", "host.loss_slope", "host.loss_gap"),
@@ -54,24 +69,50 @@ SURENESS = 0.015
 """Units of the task by which a seed must be expected to gain more than another to be e times as likely."""
 
 
+CERTAIN = 1.0
+"""Units of the task that the usual seed is taken to be worth when it is planted."""
+OP, BLUEPRINT = (list(Head).index(head) for head in (Head.OP, Head.BLUEPRINT))
+
+
 class Plays(NamedTuple):
-    """Episodes of the ranker, and what it expected of every seed when it decided."""
+    """Episodes of the keeper, and what it expected of every seed when it decided."""
 
     rows: Sequences
     decided: Tensor
     """(rows): the step in which it decided what to plant."""
+    judged: Tensor
+    """(rows): the step in which it decided whether to keep that, the last one where it never did."""
     worths: Tensor
     """(rows, slots, blueprints): gains less rent in units of the task, minus infinity for what does not fit."""
 
     def take(self, rows: Tensor) -> "Plays":
-        return Plays(self.rows.take(rows), self.decided[rows], self.worths[rows])
+        return Plays(self.rows.take(rows), self.decided[rows], self.judged[rows], self.worths[rows])
 
     def shown(self, steps: int) -> "Plays":
         """The same, up to that step."""
         return self._replace(rows=self.rows.mapped(lambda part: part[:, :steps], self.rows.state))
 
 
-def ranker_plays(ranker: Ranker, tasks: Sequence[TableTask], lockstep: Lockstep, seeds: Sequence[int]) -> Plays:
+class Kept(NamedTuple):
+    """Live episodes up to when the usual seed could be kept, and what the keeper predicted then."""
+
+    rows: Sequences
+    step: Tensor
+    """(rows): in which it could be kept."""
+    gains: Tensor
+    """(rows), in quality."""
+    costs: Tensor
+    bands: Tensor
+    """(rows, 2): the lowest and the highest rent at which `constant` plants that seed."""
+
+    def take(self, rows: Tensor) -> "Kept":
+        return Kept(self.rows.take(rows), *(part[rows] for part in self[1:]))
+
+
+AnyPlays = TypeVar("AnyPlays", Plays, Kept)
+
+
+def keeper_plays(keeper: Keeper, tasks: Sequence[TableTask], lockstep: Lockstep, seeds: Sequence[int]) -> Plays:
     """One episode for each seed; those of odd seeds are seen from the second epoch on."""
     rows, nothing = len(seeds), torch.Generator()
     envs = [TableEnv(tasks, RENTS) for _ in seeds]
@@ -82,9 +123,9 @@ def ranker_plays(ranker: Ranker, tasks: Sequence[TableTask], lockstep: Lockstep,
     room = lockstep.padded([])
     buffer, unsaid = Buffer(rows, lockstep.steps, room, len(Head)), torch.zeros(rows, len(Head))
     buffer.begin(ControllerNetwork(FIELDS).memory.start(rows))
-    decided = torch.zeros(rows, dtype=torch.long)
+    decided, judged = torch.zeros(rows, dtype=torch.long), torch.full((rows,), lockstep.steps - 1)
     worths = torch.full((rows, *room["mask_slot_blueprint"].shape), -torch.inf)
-    states, going = [ranker.start(env.codec) for env in envs], torch.full((rows,), True)
+    states, going = [keeper.start(env.codec) for env in envs], torch.full((rows,), True)
     starts, step = going, 0
     while going.any():
         seen = [without(each, features) for each, features in zip(seen, hidden, strict=True)]
@@ -92,16 +133,52 @@ def ranker_plays(ranker: Ranker, tasks: Sequence[TableTask], lockstep: Lockstep,
         ends = torch.zeros(rows, dtype=torch.bool)
         for row in going.nonzero().flatten().tolist():
             before = states[row].planted
-            decision, states[row] = ranker.act(seen[row], states[row], nothing)
+            decision, states[row] = keeper.act(seen[row], states[row], nothing)
             if before is None and states[row].planted is not None:
-                found = torch.from_numpy(ranker.worths(seen[row], envs[row].codec)).float()
-                decided[row], worths[row][tuple(map(slice, found.shape))] = step, found / envs[row].task.unit
+                found = expected(keeper, seen[row], envs[row].codec, envs[row].task.unit)
+                decided[row], worths[row][tuple(map(slice, found.shape))] = step, found
             choices[row] = torch.tensor(decision.choices)
+            if decision.choices[OP] in (Op.FOSSILIZE, Op.PRUNE) and keeper.usual(seen[row], envs[row].codec):
+                judged[row] = step
             seen[row], _, _, ends[row], _ = envs[row].step(Choices(decision.choices, envs[row].codec))
         buffer.decide(observation, starts, choices, unsaid, unsaid.bool())
         buffer.conclude(unsaid[:, 0], unsaid[:, 0], ends, unsaid[:, 0], going)
         going, starts, step = going & ~ends, torch.full((rows,), False), step + 1
-    return Plays(buffer.sequences(), decided, worths)
+    return Plays(buffer.sequences(), decided, judged.clamp(max=step - 1), worths)
+
+
+def expected(keeper: Keeper, seen: Arrays, codec: ActionCodec, unit: float) -> Tensor:
+    """What every seed is worth to the keeper, (slots, blueprints), in units of the task."""
+    usual = keeper.usual(seen, codec)
+    if not usual:
+        return torch.from_numpy(keeper.ranker.worths(seen, codec)).float() / unit
+    found = torch.full((len(codec.slots), len(codec.blueprints)), -torch.inf)
+    for slot, blueprint in usual:
+        found[codec.slots.index(slot), codec.blueprints.index(blueprint)] = CERTAIN
+    return found
+
+
+def rents_of(constant: str) -> tuple[float, float]:
+    """Between which `constant` plants that seed."""
+    least = [RENTS[0], *BEST_BY_RENT]
+    bands = [band for band, name in zip(zip(least, BEST_BY_RENT, strict=False), BEST_BY_RENT.values(), strict=True)
+             if name == constant]  # fmt: skip
+    return bands[0][0], min(bands[-1][1], RENTS[1])
+
+
+def kept_of(keeper: Keeper, recording: Recording) -> Kept:
+    """What was recorded of constants, each at all rents at which `constant` plants the same."""
+    bands = {name: rents_of(name.removeprefix("constant:")) for name in recording.policies if name != "none"}
+    seeds = list(kept_seeds(recording))
+    steps = max(each.step for each in seeds) + 1
+    rows = join([each.trajectory.sequences() for each in seeds])
+    return Kept(
+        rows.mapped(lambda part: part[:, :steps], ControllerNetwork(FIELDS).memory.start(rows.rows)),
+        torch.tensor([each.step for each in seeds]),
+        torch.tensor([keeper.gain(each.seen(), each.slot) for each in seeds]),
+        torch.tensor([size_in(each.seen(), each.slot, FIELDS) for each in seeds]),
+        torch.tensor([bands[each.trajectory.about.policy] for each in seeds]),
+    )
 
 
 def unmeasured(seed: int) -> tuple[str, ...]:
@@ -127,11 +204,29 @@ def unsureness(network: ControllerNetwork, plays: Plays) -> Tensor:
     return -(chances(plays.worths) * scores.log_softmax(dim=-1)).sum(dim=-1).mean()
 
 
+def unsureness_of_keeping(network: ControllerNetwork, kept: Kept, generator: torch.Generator) -> Tensor:
+    """The same of whether to keep what was planted, at rents drawn anew."""
+    rows, low, high = kept.rows, kept.bands[:, 0], kept.bands[:, 1]
+    rents = low * (high / low) ** torch.rand(len(low), generator=generator)
+    host = rows.observation["host"].clone()
+    host[..., FIELDS.host.index("rent")] = rents.log10()[:, None]
+    rows = rows._replace(observation={**rows.observation, "host": host})
+    keeping = torch.sigmoid((kept.gains - rents * kept.costs) / SURENESS)
+
+    def likelihood(op: Op) -> Tensor:
+        choices = rows.choices.clone()
+        choices[torch.arange(rows.rows), kept.step, OP] = op
+        return replay(network, rows._replace(choices=choices)).log_probs[torch.arange(rows.rows), kept.step, OP]
+
+    return -(keeping * likelihood(Op.FOSSILIZE) + (1.0 - keeping) * likelihood(Op.PRUNE)).mean()
+
+
 def surprise_elsewhere(network: ControllerNetwork, plays: Plays) -> Tensor:
-    """Of all else that the ranker does, in nats per step with a choice."""
+    """Of all else that the keeper does, in nats per step with a choice."""
     rows = plays.rows
     imitated = torch.ones_like(rows.free, dtype=torch.float32)
-    imitated[torch.arange(rows.rows), plays.decided, : list(Head).index(Head.BLUEPRINT) + 1] = 0.0
+    imitated[torch.arange(rows.rows), plays.decided, : BLUEPRINT + 1] = 0.0
+    imitated[torch.arange(rows.rows), plays.judged, OP] = 0.0
     return surprise(replay(network, rows), rows.valid, imitated)
 
 
@@ -156,38 +251,39 @@ def blurred(rows: Sequences, spread: dict[str, Tensor], generator: torch.Generat
     return rows._replace(observation=observation)
 
 
-def first_network(ranker: Ranker, tasks: Sequence[TableTask], seed: int) -> ControllerNetwork:
-    """A network that has learned from the ranker, from newborn weights."""
+def first_network(keeper: Keeper, tasks: Sequence[TableTask], kept: Kept, seed: int) -> ControllerNetwork:
+    """A network that has learned from the keeper, from newborn weights."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive(seed, "controller"))
         network = ControllerNetwork(FIELDS)
     lockstep = Lockstep(tasks)
     seeds = [derive(seed, "imitated", place) % 2**31 for place in range(EPISODES)]
     parts = [
-        ranker_plays(ranker, tasks, lockstep, seeds[first : first + TOGETHER]) for first in range(0, EPISODES, TOGETHER)
+        keeper_plays(keeper, tasks, lockstep, seeds[first : first + TOGETHER]) for first in range(0, EPISODES, TOGETHER)
     ]
-    plays = Plays(
-        join([part.rows for part in parts]),
-        torch.cat([part.decided for part in parts]),
-        torch.cat([part.worths for part in parts]),
-    )
-    learn(network, plays, torch.Generator().manual_seed(derive(seed, "first weights")))
+    rows, *others = zip(*parts, strict=True)
+    plays = Plays(join(rows), *map(torch.cat, others))
+    learn(network, plays, kept, torch.Generator().manual_seed(derive(seed, "first weights")))
     return network
 
 
-def learn(network: ControllerNetwork, plays: Plays, generator: torch.Generator) -> None:
+def learn(network: ControllerNetwork, plays: Plays, kept: Kept, generator: torch.Generator) -> None:
     """All steps of AdamW."""
     spread = deviations(plays.rows)
     optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     looks = plays.shown(int(plays.decided.max()) + 1)
 
-    def drawn(among: Plays, count: int) -> Plays:
+    def drawn(among: AnyPlays, count: int) -> AnyPlays:
         some = among.take(torch.randperm(among.rows.rows, generator=generator)[:count])
         return some._replace(rows=blurred(some.rows, spread, generator))
 
     for _ in range(STEPS):
-        loss = unsureness(network, drawn(looks, DECISIONS)) + surprise_elsewhere(network, drawn(plays, EPISODES_TOLD))
+        loss = (
+            unsureness(network, drawn(looks, DECISIONS))
+            + unsureness_of_keeping(network, drawn(kept, KEPT), generator)
+            + surprise_elsewhere(network, drawn(plays, EPISODES_TOLD))
+        )
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -200,14 +296,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make first weights for a controller.")
     parser.add_argument("out", type=Path, help="the checkpoint to write")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ranker", default="ranker", help="whom to learn from (default %(default)s)")
+    parser.add_argument("--ranker", default="ranker", help="of the keeper (default %(default)s)")
+    parser.add_argument("--keeper", type=Path, required=True, help="what 'esper fit keeper' wrote")
+    parser.add_argument("--recordings", type=Path, nargs="+", required=True, help="of 'none' and constants")
     parser.add_argument("--surveys", type=Path, nargs="+", default=SURVEYS, help="default: all to learn from")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     tasks = [task for path in arguments.surveys for task in table_tasks(path)]
     ranker = find_policy(arguments.ranker)
     assert isinstance(ranker, Ranker)
-    network: Network = first_network(ranker, tasks, arguments.seed)
+    keeper = Keeper(load_gain_networks(arguments.keeper), ranker)
+    kept = kept_of(keeper, Recording.open(*arguments.recordings))
+    network: Network = first_network(keeper, tasks, kept, arguments.seed)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     save_checkpoint(arguments.out, Learner(network, USUAL.ppo), {})
     print(f"{arguments.out}: {greedy_score(network, table_tasks(JUDGED)):+.2f} points in the tables of {JUDGED}")

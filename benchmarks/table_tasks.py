@@ -102,12 +102,12 @@ def _table(task: TaskSurvey, seed: int, fields: ObservationFields) -> TableTask:
     others = [other for other in range(len(task.seeds)) if other != seed] or [seed]
     slots = _slots(course, fields)
     shown = [_gains(course, epoch, fields) for epoch in range(len(course.offers))]
-    horizon, least = len(course.qualities), find_task(task.task).min_contribution
+    horizon, found = len(course.qualities), find_task(task.task)
     return TableTask(
         name=task.task,
         rent=task.rent,
-        unit=unit_of(task.task),
-        thresholds=Thresholds(horizon=horizon, min_contribution=least),
+        unit=unit_of(found),
+        thresholds=Thresholds(horizon=horizon, min_contribution=found.min_contribution),
         hosts=_hosts(course, fields),
         offers=(((),) * len(slots), *(shown[min(epoch, len(shown) - 1)] for epoch in range(horizon))),
         slots=slots,

@@ -22,6 +22,7 @@ from esper.controller import (
     Ranker,
     Schedule,
     ScheduledSeed,
+    find_policy,
     load_gain_networks,
     random_schedule,
     shipped_file,
@@ -45,6 +46,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "heuristic": lambda: Heuristic(FIELDS),
     "constant": lambda: ConstantByRent(FIELDS),
     "ranker": lambda: Ranker(load_gain_networks(shipped_file("ranker")), FIELDS),
+    "keeper": lambda: find_policy("keeper", FIELDS),
     "eager heuristic": lambda: Heuristic(FIELDS, EAGER),
 }
 
@@ -131,5 +133,5 @@ def test_choices_among_as_many_slots_of_other_names_or_order_are_refused(name, s
 
 
 def test_policies_have_names():
-    names = {"none", "random", "schedule", "learned", "heuristic", "constant", "ranker"}
+    names = {"none", "random", "schedule", "learned", "heuristic", "constant", "ranker", "keeper"}
     assert {make().name for make in POLICIES.values()} == names

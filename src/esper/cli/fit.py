@@ -8,11 +8,13 @@ from typing import Annotated
 import tyro
 
 from esper.cli.console import DONE, out
-from esper.controller import networks_to_bytes
+from esper.controller import GainNetworks, networks_to_bytes
 from esper.rl import ImitationConfig, ImitationPass, IQLConfig, IQLStep, Likeness
 from esper.runs import Unwritable, write_whole
 from esper.runs.backends import one_thread
+from esper.runs.keeping import KEEPING, fit_keeping
 from esper.runs.offline import Fitted, Offline, OfflineConfig, require_writable
+from esper.runs.recordings import Recording
 from esper.runs.survey import FitConfig, InvalidFit, fit_gain_networks, read_survey
 
 
@@ -25,6 +27,17 @@ class RankerArguments:
     settings: Annotated[FitConfig, tyro.conf.arg(name="")]
     out: Path = Path("ranker.safetensors")
     """Where to; play it as ranker:FILE."""
+
+
+@dataclass(frozen=True)
+class KeeperArguments:
+    """Make a keeper, which keeps a seed if it predicts that to pay, from episodes of 'none' and of constants."""
+
+    recordings: tyro.conf.Positional[tuple[Path, ...]]
+    """What 'esper record' made, one or several."""
+    settings: Annotated[FitConfig, tyro.conf.arg(name="")] = KEEPING
+    out: Path = Path("keeper.safetensors")
+    """Where to; play it as keeper:FILE."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class IQLArguments:
 
 def fit(argv: list[str]) -> int:
     """Fit a policy without playing."""
-    kinds = {"ranker": fit_ranker, "imitation": fit_imitation, "iql": fit_iql}
+    kinds = {"ranker": fit_ranker, "keeper": fit_keeper, "imitation": fit_imitation, "iql": fit_iql}
     if argv and argv[0] in kinds:
         return kinds[argv[0]](argv[1:])
     lines = "\n".join(f"  {name:<10} {kind.__doc__}" for name, kind in kinds.items())
@@ -93,12 +106,27 @@ def fit_ranker(argv: list[str]) -> int:
             raise InvalidFit(f"{path} has other observations than {given.surveys[0]}; survey both with one esper")
     tasks = [task for table in tables for task in table.tasks]
     with one_thread():
-        content = networks_to_bytes(fit_gain_networks(tasks, tables[0].fields, given.settings))
+        networks = fit_gain_networks(tasks, tables[0].fields, given.settings)
+    return _networks_written(networks, given.out, f"{len(tasks)} tasks")
+
+
+def fit_keeper(argv: list[str]) -> int:
+    """A regression on recordings: keeps a seed if it predicts that to pay."""
+    given = tyro.cli(KeeperArguments, args=argv, prog="esper fit keeper")
+    given.settings.check()
+    recording = Recording.open(*given.recordings)
+    with one_thread():
+        networks = fit_keeping(recording, given.settings)
+    return _networks_written(networks, given.out, f"{recording.episodes} episodes")
+
+
+def _networks_written(networks: GainNetworks, target: Path, what: str) -> int:
+    content = networks_to_bytes(networks)
     try:
-        write_whole(given.out, content)
+        write_whole(target, content)
     except OSError as error:
-        raise Unwritable.because(given.out, error, "; give another --out") from error
-    out.print(f"{given.out}: of {len(tasks)} tasks, SHA-256 {hashlib.sha256(content).hexdigest()}")
+        raise Unwritable.because(target, error, "; give another --out") from error
+    out.print(f"{target}: of {what}, SHA-256 {hashlib.sha256(content).hexdigest()}")
     return DONE
 
 

@@ -36,13 +36,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "blueprint": (
         "blueprints.topology_cnn",
         "blueprints.topology_dense",
-        "blueprints.topology_transformer",
         "blueprints.kind_normalise",
         "blueprints.kind_reweight",
         "blueprints.kind_mix_space",
         "blueprints.kind_mix_channels",
-        "blueprints.kind_deepen",
-        "blueprints.kind_repeat",
         "blueprints.cost",
     ),
     "first-order gain": (
@@ -54,6 +51,22 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 """What is read, by what it tells of. Rent is not: it decides what a gain is worth, not how large it is."""
 INPUTS = tuple(name for names in GROUPS.values() for name in names)
+SEED_INPUTS = (
+    "host.progress",
+    "host.horizon",
+    "host.outcomes",
+    "host.rows",
+    *GROUPS["host"],
+    *GROUPS["course"],
+    "slots.contribution",
+    "slots.gradient_norm",
+    "slots.size",
+    "slots.channels",
+    "slots.resolution",
+    "slots.reach",
+    "slots.reach_share",
+)
+"""What is read of a seed that lives, and of the host around it."""
 
 FAR = 4.0
 """Deviations from the mean beyond which a number counts as this far."""

@@ -8,11 +8,12 @@ from esper.controller.constant import Constant, ConstantByRent
 from esper.controller.controls import NoGrowth, RandomLegal
 from esper.controller.gain_networks import load_gain_networks
 from esper.controller.heuristic import Heuristic
+from esper.controller.keeper import Keeper
 from esper.controller.learned import Learned, exploration_of, load_network
 from esper.controller.policy import Policy
 from esper.controller.ranker import Ranker
 from esper.controller.schedule import load_schedule
-from esper.controller.shipped import RANKER, SHIPPED, shipped_file
+from esper.controller.shipped import KEEPER, RANKER, REGRESSIONS, SHIPPED, shipped_file
 
 CONTROLS: dict[str, Callable[[ObservationFields], Policy]] = {
     "none": lambda fields: NoGrowth(),
@@ -22,7 +23,8 @@ CONTROLS: dict[str, Callable[[ObservationFields], Policy]] = {
 }
 """Policies that are not learned."""
 
-SCHEDULE, SAMPLED, CONSTANT, OWN_RANKER = "schedule:", "sampled:", "constant:", "ranker:"
+SCHEDULE, SAMPLED, CONSTANT = "schedule:", "sampled:", "constant:"
+OWN_RANKER, OWN_KEEPER = "ranker:", "keeper:"
 
 
 class UnknownPolicy(EsperError):
@@ -30,8 +32,8 @@ class UnknownPolicy(EsperError):
 
 
 def find_policy(spec: str, fields: ObservationFields) -> Policy:
-    """A control by name, `constant:SLOT:BLUEPRINT`, `schedule:FILE`, `ranker`, `ranker:FILE`, or a controller: a
-    shipped one, that of a run directory, a checkpoint file.
+    """A control by name, `constant:SLOT:BLUEPRINT`, `schedule:FILE`, `ranker` or `keeper`, shipped or of a file
+    (`ranker:FILE`), or a controller: a shipped one, that of a run directory, a checkpoint file.
 
     Controllers play greedily; `sampled:CONTROLLER` draws, with the exploration that it was trained with. `fields` are
     the features of the observations that the policy will see.
@@ -45,10 +47,12 @@ def find_policy(spec: str, fields: ObservationFields) -> Policy:
         known = [
             *CONTROLS,
             RANKER,
+            KEEPER,
             *SHIPPED,
             "constant:SLOT:BLUEPRINT",
             "schedule:FILE",
             "ranker:FILE",
+            "keeper:FILE",
             "the directory of a run",
             "CHECKPOINT.pt",
             "sampled:CONTROLLER",
@@ -58,6 +62,9 @@ def find_policy(spec: str, fields: ObservationFields) -> Policy:
         return load_schedule(file)
     if spec == RANKER or spec.startswith(OWN_RANKER):
         return Ranker(load_gain_networks(file), fields, spec)
+    if spec == KEEPER or spec.startswith(OWN_KEEPER):
+        ranker = Ranker(load_gain_networks(shipped_file(RANKER)), fields)
+        return Keeper(load_gain_networks(file), ranker, spec)
     network, greedy = load_network(file, fields), not spec.startswith(SAMPLED)
     return Learned(network, greedy, exploration_of(file), name=spec)
 
@@ -66,10 +73,11 @@ def file_of(spec: str) -> Path | None:
     """The file that a policy is read from; None if it is not read from one."""
     if spec.startswith(SCHEDULE):
         return Path(spec.removeprefix(SCHEDULE))
-    if spec.startswith(OWN_RANKER):
-        return Path(spec.removeprefix(OWN_RANKER))
+    for prefix in (OWN_RANKER, OWN_KEEPER):
+        if spec.startswith(prefix):
+            return Path(spec.removeprefix(prefix))
     name = spec.removeprefix(SAMPLED)
-    if name in SHIPPED or spec == RANKER:
+    if name in SHIPPED or spec in REGRESSIONS:
         return shipped_file(name)
     path = Path(name)
     if path.is_dir():

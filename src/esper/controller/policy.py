@@ -50,6 +50,11 @@ def rent_in(observation: Arrays, fields: ObservationFields) -> float:
     return float(10.0 ** observation["host"][at]) if observation["host_valid"][at] else 0.0
 
 
+def size_in(observation: Arrays, slot: int, fields: ObservationFields) -> float:
+    """The logarithm of the factor by which the seed of that slot makes the host larger."""
+    return float(observation["slots"][slot, places(fields.slots, ["size"])["size"]])
+
+
 def decision_for(action: Action, codec: ActionCodec) -> Decision:
     """The action as choices, with 0 for every head that its op does not use."""
     used = HEADS_OF[action.op]

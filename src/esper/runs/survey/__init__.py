@@ -18,7 +18,7 @@ from esper.runs.survey.analysis import (
 )
 from esper.runs.survey.config import InvalidSurvey, SurveyConfig
 from esper.runs.survey.file import BadSurvey, read_survey, write_survey
-from esper.runs.survey.fitting import FitConfig, InvalidFit, fit_gain_networks, unit_of
+from esper.runs.survey.fitting import Examples, FitConfig, InvalidFit, fit_gain_networks, networks_fitted_to, unit_of
 from esper.runs.survey.report import ChoiceGain, findings_of
 from esper.runs.survey.survey import Survey
 from esper.runs.survey.table import HostCourse, SurveyRow, SurveyTable, TaskSurvey

@@ -10,13 +10,13 @@ from torch import Tensor
 from esper.checked import require_ranges
 from esper.contracts import EsperError, ObservationFields
 from esper.controller import GROUPS, INPUTS, GainNetworks, inputs_of
-from esper.environment import find_task
+from esper.environment import Task, find_task
 from esper.growth import Thresholds
 from esper.runs.survey.surveyor import SHOWN_EPOCHS
 from esper.runs.survey.table import Array, HostCourse, TaskSurvey
 
 RENTS = (0.01, 0.3)
-"""Between which the rents are drawn that a choice is trained for, log-uniformly: those of the families, in `unit_of`."""
+"""Between which the rents are drawn that a choice is trained for, log-uniformly: in `unit_of`, those of families."""
 UNSURE = ("course", "first-order gain")
 """Groups of numbers that a user's loop may not measure."""
 
@@ -95,7 +95,11 @@ def fit_gain_networks(
     The loss is the negative score of a soft choice at rents drawn anew, plus the squared error of the gains: a plain
     regression spends itself on seeds that nobody would plant.
     """
-    examples = examples_of(tasks, fields, names, config.looks)
+    return networks_fitted_to(examples_of(tasks, fields, names, config.looks), config, names)
+
+
+def networks_fitted_to(examples: Examples, config: FitConfig, names: Sequence[str]) -> GainNetworks:
+    """The same for examples of any kind."""
     networks = GainNetworks(names, config.members, config.hidden)
     generator = torch.Generator().manual_seed(config.seed)
     _prepare(networks, examples, generator)
@@ -116,7 +120,7 @@ def examples_of(tasks: Sequence[TaskSurvey], fields: ObservationFields, names: S
         (_inputs(task, course, fields, names, looks), *_outcomes(task)) for task in tasks for course in task.courses
     ]
     most = max(len(gains) for _, gains, _ in rows)
-    units = [unit_of(task.task) for task in tasks for _ in task.courses]
+    units = [unit_of(find_task(task.task)) for task in tasks for _ in task.courses]
     examples = Examples(
         torch.full((len(rows), looks, most, len(names)), torch.nan),
         torch.zeros(len(rows), most),
@@ -132,9 +136,9 @@ def examples_of(tasks: Sequence[TaskSurvey], fields: ObservationFields, names: S
     return examples
 
 
-def unit_of(task: str) -> float:
-    """What counts as much on the task as a quality of 1 on a task of naming classes: losses move less than accuracies."""
-    return find_task(task).min_contribution / Thresholds.min_contribution
+def unit_of(task: Task) -> float:
+    """What counts as much as a quality of 1 on a task of naming classes: losses move less than accuracies."""
+    return task.min_contribution / Thresholds.min_contribution
 
 
 def _inputs(task: TaskSurvey, course: HostCourse, fields: ObservationFields, names: Sequence[str], looks: int) -> Array:
@@ -174,7 +178,7 @@ def _loss(networks: GainNetworks, examples: Examples, config: FitConfig, generat
     """Over episodes drawn anew for each member, each at a look and a rent of its own."""
     members, batch = config.members, config.batch
     episodes = torch.randint(len(examples.gains), (members, batch), generator=generator)
-    looks = torch.randint(config.looks, (members, batch), generator=generator)
+    looks = torch.randint(examples.inputs.shape[1], (members, batch), generator=generator)
     low, high = RENTS
     rents = low * (high / low) ** torch.rand(members, batch, 1, generator=generator)
     gains, costs, fits = (part[episodes] for part in (examples.gains, examples.costs, examples.fits))
