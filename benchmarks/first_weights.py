@@ -43,6 +43,7 @@ from esper.controller import (
 from esper.controller.network import NEVER
 from esper.environment import FIELDS, derive
 from esper.rl import Buffer, Learner, Network, Sequences, join, replay, save_checkpoint, surprise
+from esper.rl.categorical import log_probabilities
 from esper.runs.keeping import kept_seeds
 from esper.runs.policies import find_policy
 from esper.runs.recordings import Recording
@@ -52,7 +53,7 @@ EPISODES, TOGETHER = 4000, 200
 """Of the keeper, and how many of them are played at the same time."""
 STEPS, LEARNING_RATE, WEIGHT_DECAY = 2000, 1e-3, 0.01
 """Of AdamW, whose learning rate falls to 0."""
-DECISIONS, KEPT, EPISODES_TOLD = 192, 96, 8
+DECISIONS, KEPT, EPISODES_TOLD = 192, 48, 8
 """In a step: episodes of which it is learned what to plant, whether to keep it, and that are imitated to their end."""
 UNMEASURED: dict[str, tuple[str, ...]] = {
     "rows": ("host.rows",),
@@ -69,6 +70,8 @@ SURENESS = 0.015
 """Units of the task by which a seed must be expected to gain more than another to be e times as likely."""
 
 
+SOON = 9
+"""Epochs in which nearly all seeds can be kept; the few that come later would make all rows long."""
 CERTAIN = 1.0
 """Units of the task that the usual seed is taken to be worth when it is planted."""
 OP, BLUEPRINT = (list(Head).index(head) for head in (Head.OP, Head.BLUEPRINT))
@@ -169,11 +172,10 @@ def rents_of(constant: str) -> tuple[float, float]:
 def kept_of(keeper: Keeper, recording: Recording) -> Kept:
     """What was recorded of constants, each at all rents at which `constant` plants the same."""
     bands = {name: rents_of(name.removeprefix("constant:")) for name in recording.policies if name != "none"}
-    seeds = list(kept_seeds(recording))
-    steps = max(each.step for each in seeds) + 1
+    seeds = [each for each in kept_seeds(recording) if each.step < SOON]
     rows = join([each.trajectory.sequences() for each in seeds])
     return Kept(
-        rows.mapped(lambda part: part[:, :steps], ControllerNetwork(FIELDS).memory.start(rows.rows)),
+        rows.mapped(lambda part: part[:, :SOON], ControllerNetwork(FIELDS).memory.start(rows.rows)),
         torch.tensor([each.step for each in seeds]),
         torch.tensor([keeper.gain(each.seen(), each.slot) for each in seeds]),
         torch.tensor([size_in(each.seen(), each.slot, FIELDS) for each in seeds]),
@@ -213,12 +215,10 @@ def unsureness_of_keeping(network: ControllerNetwork, kept: Kept, generator: tor
     rows = rows._replace(observation={**rows.observation, "host": host})
     keeping = torch.sigmoid((kept.gains - rents * kept.costs) / SURENESS)
 
-    def likelihood(op: Op) -> Tensor:
-        choices = rows.choices.clone()
-        choices[torch.arange(rows.rows), kept.step, OP] = op
-        return replay(network, rows._replace(choices=choices)).log_probs[torch.arange(rows.rows), kept.step, OP]
-
-    return -(keeping * likelihood(Op.FOSSILIZE) + (1.0 - keeping) * likelihood(Op.PRUNE)).mean()
+    encoded = network.encode(rows.observation, rows.state, rows.starts)
+    logits, mask = network.logits(encoded, rows.observation, 0, rows.choices)
+    ops = log_probabilities(logits, mask)[torch.arange(rows.rows), kept.step, OP]
+    return -(keeping * ops[:, Op.FOSSILIZE] + (1.0 - keeping) * ops[:, Op.PRUNE]).mean()
 
 
 def surprise_elsewhere(network: ControllerNetwork, plays: Plays) -> Tensor:
