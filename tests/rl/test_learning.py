@@ -101,9 +101,10 @@ TRIVIAL = {
 }
 
 
-@pytest.mark.parametrize(
-    ("config", "steps"), [(FAST, 2_500), pytest.param(PPOConfig(), 8_000, marks=pytest.mark.slow)], ids=["fast", "usual"]
-)
+USUAL = pytest.param(PPOConfig(), 8_000, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("config", "steps"), [(FAST, 2_500), USUAL], ids=["fast", "usual"])
 @pytest.mark.parametrize("name", TRIVIAL)
 def test_trivial_task_of_each_space_is_learned_in_seconds(name, config, steps):
     shown, taken, pays, enough = TRIVIAL[name]
