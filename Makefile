@@ -27,7 +27,7 @@ demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: 2 minute
 test: $(VENV)/.has-test ## what protects users: about 5 minutes on 2 cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-slow: $(VENV)/.has-test ## soaks and repeats: kills, lost workers, a thousand episodes
+test-slow: $(VENV)/.has-test ## soaks, repeats and whole grids: kills, lost workers, a thousand episodes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests
 
 AS_ROOT := $(shell test "$$(id -u)" = 0 || echo sudo)

@@ -101,13 +101,17 @@ TRIVIAL = {
 }
 
 
+USUAL = pytest.param(PPOConfig(), 8_000, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("config", "steps"), [(FAST, 2_500), USUAL], ids=["fast", "usual"])
 @pytest.mark.parametrize("name", TRIVIAL)
-def test_trivial_task_of_each_space_is_learned_in_seconds(name):
+def test_trivial_task_of_each_space_is_learned_in_seconds(name, config, steps):
     shown, taken, pays, enough = TRIVIAL[name]
     network = VectorConfig(hidden=32, memory=0, critic=32)
-    agent = PPO(lambda: Show(shown, taken, pays), environments=16, steps=16, network=network)
+    agent = PPO(lambda: Show(shown, taken, pays), environments=16, steps=16, network=network, config=config)
     untrained = fmean(agent.evaluate(100))
-    agent.learn(4_000 if "image" in name else 8_000)
+    agent.learn(steps)
     trained = fmean(agent.evaluate(100))
     assert untrained < enough - 0.1 < enough < trained, (untrained, trained)
 
@@ -119,7 +123,8 @@ def test_unfit_scales_are_learned_with_normalised_observations():
     def played(normalise: bool) -> float:
         network = VectorConfig(hidden=16, memory=0, critic=16, normalise=normalise)
         pays = lambda seen, action: float(action == int(seen[1] > 0))  # noqa: E731
-        agent = PPO(lambda: Show(shown, spaces.Discrete(2), pays), environments=16, steps=16, network=network)
-        return fmean(agent.learn(5_000).evaluate(100))
+        make = lambda: Show(shown, spaces.Discrete(2), pays)  # noqa: E731
+        agent = PPO(make, environments=16, steps=16, network=network, config=FAST)
+        return fmean(agent.learn(2_500).evaluate(100))
 
     assert played(normalise=True) > 0.9 > 0.7 > played(normalise=False)

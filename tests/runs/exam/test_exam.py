@@ -141,7 +141,7 @@ def test_an_interrupted_exam_goes_on_with_what_is_missing_and_ends_the_same(reco
 
 
 def started(task, out, kind):
-    """An exam far from its end, in a process to which the signal was forbidden, as shells do with Ctrl-C behind an '&'."""
+    """An exam far from its end, in a process to which the signal was forbidden, as shells forbid Ctrl-C behind '&'."""
     words = ["exam", "--task", task, "--policy", "none", "random", "--seeds", "9999", "--backend", "serial"]
     return subprocess.Popen(
         [sys.executable, "-m", "esper", *words, "--out", str(out)],
