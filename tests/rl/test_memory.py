@@ -169,7 +169,7 @@ def told_apart(memory):
 def test_cue_is_read_by_the_same_weights_whenever_it_is_asked_for():
     """Sooner than it ever was, too; if all cells turn it is not."""
     found = {0: [], 1: []}
-    for seed, turning in product(range(5), found):
+    for seed, turning in product(range(24), found):
         torch.manual_seed(seed)
         memory = LinearMemory(INPUTS, 64)
         if turning:
@@ -177,7 +177,7 @@ def test_cue_is_read_by_the_same_weights_whenever_it_is_asked_for():
             nn.init.zeros_(memory.pace.bias)
             nn.init.zeros_(memory.opening)
         found[turning].append(told_apart(memory))
-    assert fmean(found[0]) > 0.7 > 0.3 > fmean(found[1]), found
+    assert fmean(found[0]) > 0.5 > 0.2 > fmean(found[1]), found
 
 
 def test_still_cells_take_in_the_first_step_and_little_ever_after():
