@@ -668,6 +668,18 @@ def test_callback_is_told_how_far_training_is_and_ends_it_with_false():
     assert agent.learn().steps == 1056, "what the callback ended is finished"
 
 
+def test_what_a_callback_evaluates_and_saves_goes_on_as_the_training_that_it_was_saved_from(tmp_path):
+    agent, path = walker(), tmp_path / "agent.pt"
+
+    def watch(progress):
+        if progress.steps == 48:
+            agent.evaluate(2)
+            agent.save(path)
+
+    agent.learn(96, watch)
+    assert_same(everything(PPO.load(path, Walk).learn()), everything(agent))
+
+
 def test_progress_is_shown_as_a_bar_and_in_tensorboard(tmp_path, capsys):
     clock(length=3, terminates=True).learn(33, progress_bar=True, tensorboard_log=tmp_path / "board")
     assert "33/33" in capsys.readouterr().out
