@@ -108,9 +108,20 @@ def test_first_layer_of_a_newborn_has_a_mean_of_0_over_the_first_rollout(own):
     sequences = agent._at_first_scale(agent.buffer.sequences())
     torch.testing.assert_close(first_layer(agent).mean(dim=0), torch.zeros(6), atol=1e-5, rtol=0)
     torch.testing.assert_close(replay(agent.network, sequences).values, sequences.values, rtol=0.0, atol=1e-5)
-    bias = agent.network.encoder.bias.clone()
+    first = [agent.network.encoder.bias.clone(), agent.network.memory.change.weight.clone()]
     agent.network.take_in(sequences.observation, sequences.valid)
-    assert torch.equal(agent.network.encoder.bias, bias), "only the first rollout is centred"
+    now = [agent.network.encoder.bias, agent.network.memory.change.weight]
+    assert all(map(torch.equal, now, first)), "only the first rollout is centred, and says how much changes"
+
+
+def test_changes_of_what_is_seen_are_first_read_on_a_scale_of_1():
+    agent = PPO(Walk, environments=3, steps=16, config=STEADY)
+    agent._collect(agent.rows)
+    raw = agent.network.memory.change.weight.clone()
+    sequences = agent._at_first_scale(agent.buffer.sequences())
+    inputs = agent.network.activation(agent.network.encoder(agent.network.inputs(sequences.observation)))
+    stretch = (agent.network.memory.change.weight / raw).mean()
+    torch.testing.assert_close(inputs.diff(dim=1).square().mean().sqrt() * stretch, torch.tensor(1.0))
 
 
 def test_weights_that_learned_and_observations_as_they_are_are_not_centred(tmp_path):

@@ -501,6 +501,7 @@ def test_no_function_has_an_argument_that_it_does_not_read():
     """S3-no-dead-parameters, R1-L2: what only an interface asks for is listed here."""
     interface = {
         ("memory.py", "replay", "starts"),
+        *(("memory.py", "take_in", name) for name in ("inputs", "valid")),
         *(("network.py", "take_in", name) for name in ("observation", "valid")),
         ("network.py", "gaussian", "encoded"),
         *(("episodes.py", "batches", given) for given in ("episodes_per_batch", "generator")),

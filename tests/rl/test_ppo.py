@@ -521,9 +521,9 @@ def test_linear_memory_that_was_read_in_another_way_is_refused(tmp_path):
     agent, path = PPO(Walk, seed=5), tmp_path / "agent.pt"
     agent.save(path)
     raw = torch.load(path, weights_only=True)
-    assert raw["schema"].pop("still") == 8
+    assert raw["schema"].pop("changes")
     torch.save(raw, path)
-    with pytest.raises(BadCheckpoint, match=r"has a linear memory of which no cells begin still; .* so train anew"):
+    with pytest.raises(BadCheckpoint, match=r"has a linear memory that does not read changes; .* so train anew"):
         PPO.load(path, Walk)
     with pytest.raises(BadCheckpoint, match="so train anew"):
         PPO(Walk).warm_start(path)
@@ -666,6 +666,18 @@ def test_callback_is_told_how_far_training_is_and_ends_it_with_false():
     assert all(progress.metrics.steps == 16 for progress in told)
     assert agent.learn(100, lambda progress: progress.steps < 80).steps == 80
     assert agent.learn().steps == 160, "what the callback ended is finished"
+
+
+def test_what_a_callback_evaluates_and_saves_goes_on_as_the_training_that_it_was_saved_from(tmp_path):
+    agent, path = walker(), tmp_path / "agent.pt"
+
+    def watch(progress):
+        if progress.steps == 48:
+            agent.evaluate(2)
+            agent.save(path)
+
+    agent.learn(96, watch)
+    assert_same(everything(PPO.load(path, Walk).learn()), everything(agent))
 
 
 def test_progress_is_shown_as_a_bar_and_in_tensorboard(tmp_path, capsys):

@@ -77,9 +77,9 @@ def require_same_network(checkpoint: Checkpoint, network: Network, path: object)
         require_same_schema(checkpoint.schema, network.schema())
     except BadCheckpoint as error:
         schema = checkpoint.schema
-        if schema.get("memory_kind") == "linear" and schema.get("memory") and "still" not in schema:
+        if schema.get("memory_kind") == "linear" and schema.get("memory") and "changes" not in schema:
             raise BadCheckpoint(
-                f"{path} has a linear memory of which no cells begin still; nothing reads it any more, so train anew"
+                f"{path} has a linear memory that does not read changes; nothing reads it any more, so train anew"
             ) from None
         raise BadCheckpoint(f"{path}: {error}; {weights_taken(checkpoint.schema, path)} takes its weights") from None
 

@@ -35,6 +35,9 @@ class Memory(nn.Module, ABC):
         """What must agree for weights to fit, beside its kind and size."""
         return {}
 
+    def take_in(self, inputs: Tensor, valid: Tensor) -> None:
+        """Let a first rollout of inputs (B, T, D) say what is usual, before anything was learned."""
+
     @abstractmethod
     def start(self, rows: int) -> MemoryState:
         """The state of `rows` episodes that have not begun: zeros."""

@@ -15,6 +15,10 @@ also depends on whether it is the first. An eighth of the cells begins still, wi
 after: they hold what the episode began with, which is often what it is about, to be read by the same weights whether it
 was 50 steps ago or 70. Still cells that go on adding are another matter: they cost tasks that need no memory dearly.
 
+By how much the input has changed since the step before is read beside the cells. They hold that, too, as small
+differences of large numbers, which are learned too slowly: of a thing that moves, its position was learned from and its
+velocity was not.
+
 The recurrence has no nonlinearity, so that its gradient is the same recurrence backwards, and both can be taken apart
 and put together again, whatever the episodes do.
 """
@@ -98,17 +102,22 @@ class LinearRecurrence(torch.autograd.Function):
         return of_pace, total.mul_(pace), of_rates, of_frequencies, None, of_first
 
 
+LEAST_CHANGE = 0.01
+"""Changes of the input that are usually smaller are taken for as large as this."""
+
+
 class LinearMemory(Memory):
-    """The state is the real and the imaginary part of all cells.
+    """The state is the real part of all cells with the last input behind it, and the imaginary part.
 
     Features read the cells that begin still and those that begin turning, each part on a common scale (divided by its
     root mean square, because slow cells hold much more than fast ones, those that only add much more than those that
-    turn, and a lone cue long ago much less than all) and the present input beside them, and lie in (-1, 1).
+    turn, and a lone cue long ago much less than all), beside them the present input and its change since the step
+    before, and lie in (-1, 1).
     """
 
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__()
-        self.size = size
+        self.size, self.inputs = size, inputs
         self.still = size // 8
         log_times = torch.empty(size).uniform_(math.log(SHORTEST), math.log(LONGEST))
         frequencies = torch.empty(size).uniform_(0.0, math.pi)
@@ -120,9 +129,10 @@ class LinearMemory(Memory):
         self.opening = nn.Parameter(torch.zeros(size))
         self.read = Dense(2 * size, size)
         self.present = Dense(inputs, size, bias=False)
+        self.change = Dense(inputs, size, bias=False)
         nn.init.normal_(self.write.weight, std=inputs**-0.5)
         nn.init.normal_(self.pace.weight, std=0.5 * inputs**-0.5)
-        for layer in (self.read, self.present):
+        for layer in (self.read, self.present, self.change):
             nn.init.orthogonal_(layer.weight)
         for bias in (self.pace.bias, self.read.bias):
             nn.init.zeros_(bias)
@@ -131,24 +141,34 @@ class LinearMemory(Memory):
             self.opening[: self.still] = 2 * OPENING
 
     def schema(self) -> dict[str, object]:
-        return {"still": self.still}
+        return {"still": self.still, "changes": True}
 
     def start(self, rows: int) -> MemoryState:
-        zeros = self.log_rates.new_zeros(1, rows, self.size)
-        return MemoryState(zeros, zeros.clone())
+        zeros = self.log_rates.new_zeros(1, rows, self.size + self.inputs)
+        return MemoryState(zeros, zeros[..., : self.size].clone())
+
+    @torch.no_grad()
+    def take_in(self, inputs: Tensor, valid: Tensor) -> None:
+        """The first weights of the change are divided by its root mean square, so that it is read on a scale of 1."""
+        changes = inputs.diff(dim=1)[valid[:, 1:] & valid[:, :-1]]
+        if changes.any():
+            self.change.weight.div_(changes.square().mean().sqrt().clamp(min=LEAST_CHANGE))
 
     def replay(self, inputs: Tensor, state: MemoryState, starts: Tensor) -> tuple[Tensor, MemoryState]:
         inputs = inputs.transpose(0, 1).contiguous()
         begun = starts.t().unsqueeze(-1)
         pace = 2 * torch.sigmoid(self.pace(inputs) + self.opening * begun)
         written = torch.view_as_complex(self.write(inputs).unflatten(-1, (self.size, 2)))
-        first = torch.complex(state.hidden[0], state.cell[0])
+        hidden, before = state.hidden[0].split([self.size, self.inputs], dim=-1)
+        change = (inputs - torch.cat([before.unsqueeze(0), inputs[:-1]])).masked_fill(begun, 0.0)
+        first = torch.complex(hidden, state.cell[0])
         states: Tensor = LinearRecurrence.apply(  # type: ignore[no-untyped-call]
             pace, written, self.log_rates.exp(), self.frequencies, ~begun, first
         )
         cells = torch.view_as_real(states).flatten(-2)
         parts = cells.split([2 * self.still, 2 * (self.size - self.still)], dim=-1)
         scaled = [part * torch.rsqrt(part.square().mean(dim=-1, keepdim=True) + 1e-3) for part in parts]
-        features = torch.tanh(self.read(torch.cat(scaled, dim=-1)) + self.present(inputs))
+        features = torch.tanh(self.read(torch.cat(scaled, dim=-1)) + self.present(inputs) + self.change(change))
         last = states[-1:]
-        return features.transpose(0, 1), MemoryState(last.real.contiguous(), last.imag.contiguous())
+        after = MemoryState(torch.cat([last.real, inputs[-1:]], dim=-1), last.imag.contiguous())
+        return features.transpose(0, 1), after

@@ -209,7 +209,7 @@ class Trunk(Network):
 
         Only the first statistics, before anything was learned, just hold; and behind a module of the user's own. The
         first bias makes the mean of the first layer 0, whatever is seen: what is always the same is no news, and would
-        pile up in a memory until it drowns what was seen once.
+        pile up in a memory until it drowns what was seen once. The memory is told what is usual, too.
         """
         newborn, change = self.newborn, self.inputs.take_in(observation, valid)
         if change is not None:
@@ -219,6 +219,7 @@ class Trunk(Network):
             columns.mul_(stretch)
         elif newborn:
             self.encoder.bias.sub_(self.encoder(self.inputs(observation))[valid].mean(dim=0))
+            self.memory.take_in(self.activation(self.encoder(self.inputs(observation))), valid)
 
     def sizes_schema(self) -> dict[str, object]:
         """What must agree for the weights of this part to fit."""
