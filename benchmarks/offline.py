@@ -54,6 +54,7 @@ from esper.rl import (
     Imitation,
     ImitationConfig,
     IQLConfig,
+    Judge,
     Learner,
     MemoryState,
     Network,
@@ -175,9 +176,15 @@ class Workshop:
         print(f"seed {self.seed}: repeats {found.repeated:.2%} of held-out decisions ({found})", flush=True)
         return network
 
+    def judge(self, name: str) -> Judge:
+        network = newborn(USUAL, self.seed, name)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(self.seed, name, "worth"))
+            return Judge(network)
+
     def iql(self) -> Network:
         network = self.nothing()
-        judges = newborn(USUAL, self.seed, "first judge"), newborn(USUAL, self.seed, "second judge")
+        judges = self.judge("first judge"), self.judge("second judge")
         learner = IQL(network, judges, replace(OFFLINE, seed=self.seed))
         training, _ = EpisodesInMemory(self.everything()).split(HELD_OUT, torch.Generator().manual_seed(0))
         learner.learn(training, lambda step: print(f"seed {self.seed}: {step}", flush=True))
