@@ -40,7 +40,7 @@ class IQLConfig:
     """How much likelier a decision is made whose advantage is greater by one root mean square: e to this power."""
     most: float = 100.0
     """Times that a decision counts, at most."""
-    polyak: float = 0.01
+    polyak: float = 0.05
     """Share by which the judges that are believed follow those that learn, in every step."""
     learning_rate: float = 1e-3
     """Falls to a tenth over all steps, on a straight line."""
