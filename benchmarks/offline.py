@@ -22,6 +22,7 @@ import csv
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -54,6 +55,7 @@ from esper.rl import (
     Imitation,
     ImitationConfig,
     IQLConfig,
+    Judge,
     Learner,
     MemoryState,
     Network,
@@ -147,7 +149,7 @@ class Workshop:
 
     def earlier(self) -> Sequences:
         """All that the next training seed played while it learned from nothing."""
-        other = (self.seed + 1) % SEEDS
+        other = self.seed - self.seed % SEEDS + (self.seed + 1) % SEEDS
         path = KEPT / f"played-{other}.pt"
         if not path.exists():
             learner = Learner(newborn(USUAL, other), USUAL.ppo)
@@ -175,9 +177,15 @@ class Workshop:
         print(f"seed {self.seed}: repeats {found.repeated:.2%} of held-out decisions ({found})", flush=True)
         return network
 
+    def judge(self, name: str) -> Judge:
+        network = newborn(USUAL, self.seed, name)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(self.seed, name, "worth"))
+            return Judge(network)
+
     def iql(self) -> Network:
         network = self.nothing()
-        judges = newborn(USUAL, self.seed, "first judge"), newborn(USUAL, self.seed, "second judge")
+        judges = self.judge("first judge"), self.judge("second judge")
         learner = IQL(network, judges, replace(OFFLINE, seed=self.seed))
         training, _ = EpisodesInMemory(self.everything()).split(HELD_OUT, torch.Generator().manual_seed(0))
         learner.learn(training, lambda step: print(f"seed {self.seed}: {step}", flush=True))
@@ -323,22 +331,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare learners from recordings, and PPO that goes on from them.")
     parser.add_argument("--learners", nargs="+", choices=list(STARTS), default=list(STARTS), help="default: all")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="training seeds (default %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     tasks, judged = table_tasks(TRAINING), table_tasks(JUDGED)
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     done = {row[:3] for row in read(arguments.results)}
-    for start in arguments.learners:
-        for seed in range(arguments.seeds):
-            shop = Workshop(seed, tasks)
-            for ppo in ("cold",) if start == "nothing" else ("warmed", "bare"):
-                if (start, ppo, seed) in done:
-                    continue
-                rows = course(start, ppo, shop, judged)
-                append(rows, arguments.results)
-                print(
-                    f"seed {seed}: {ppo} PPO from {start}: " + " ".join(f"{row.score:+.2f}" for row in rows), flush=True
-                )
+    for ppo, start, seed in product(("cold", "warmed", "bare"), arguments.learners, seeds):
+        if (ppo == "cold") != (start == "nothing") or (start, ppo, seed) in done:
+            continue
+        rows = course(start, ppo, Workshop(seed, tasks), judged)
+        append(rows, arguments.results)
+        print(f"seed {seed}: {ppo} PPO from {start}: " + " ".join(f"{row.score:+.2f}" for row in rows), flush=True)
     print(report(read(arguments.results), bars(judged)))
 
 

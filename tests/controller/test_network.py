@@ -228,6 +228,41 @@ def test_a_permutation_of_blueprints_permutes_their_probabilities_and_nothing_el
     torch.testing.assert_close(moved_rest[0, :4], rest[0, list(order)], atol=1e-5, rtol=1e-5)
 
 
+def described(net, arrays, choices):
+    seen = {name: value.unsqueeze(1) for name, value in tensors(arrays).items()}
+    encoded = net.encode(seen, net.memory.start(1), torch.tensor([[True]]))
+    return net.describe(encoded, torch.tensor(choices).reshape(1, 1, -1))[0, 0]
+
+
+def test_a_decision_is_described_by_what_was_chosen_and_not_by_its_number():
+    """Judges of decisions read it: the same slot and offer elsewhere are the same decision."""
+    net, arrays = network(), observation(3, 4)
+    turned = {
+        name: array[::-1].copy()
+        if name in {"slots", "slots_valid", "blueprints", "blueprints_valid", "mask_slot", "mask_slot_blueprint"}
+        else array
+        for name, array in arrays.items()
+    }
+    turned["mask_op_slot"] = arrays["mask_op_slot"][:, ::-1].copy()
+    one = described(net, arrays, [int(Op.GERMINATE), 0, 3, 1, 0, 0, 0, 0])
+    assert one.shape == (net.described,)
+    torch.testing.assert_close(described(net, turned, [int(Op.GERMINATE), 2, 3, 1, 0, 0, 0, 0]), one)
+    for other in ([0, 2, 1, 0, 0, 0, 0], [0, 3, 0, 0, 0, 0, 0], [1, 3, 1, 0, 0, 0, 0]):
+        assert not torch.allclose(described(net, arrays, [int(Op.GERMINATE), *other]), one)
+
+
+@pytest.mark.parametrize("op", list(Op))
+def test_heads_that_an_op_does_not_use_are_not_described(op):
+    net, arrays = network(), observation(3, 4)
+    plain = described(net, arrays, [int(op), *[0] * 7])
+    for place, head in enumerate(Head):
+        if head is Head.OP:
+            continue
+        choices = [int(op), *[0] * 7]
+        choices[place] = 1
+        assert torch.equal(described(net, arrays, choices), plain) == (head not in HEADS_OF[op]), head
+
+
 def test_a_mask_that_allows_nothing_is_refused():
     """S4-masked-logits."""
     arrays = observation(3, 2)

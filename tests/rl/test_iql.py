@@ -2,18 +2,37 @@
 
 import pytest
 import torch
+from torch import Tensor
 
-from esper.rl import IQL, EpisodesInMemory, GaussianNetwork, Imitation, ImitationConfig, IQLConfig, RLError, replay
+from esper.rl import (
+    IQL,
+    Buffer,
+    EpisodesInMemory,
+    GaussianNetwork,
+    Imitation,
+    ImitationConfig,
+    IQLConfig,
+    Judge,
+    RLError,
+    Sequences,
+    VectorConfig,
+    act,
+)
 from esper.rl.iql import RANGES, expectile_loss
 from tests.rl import lock
-from tests.rl.cases import ragged, rollout, small_network
 
 QUICK = IQLConfig(discount=lock.DISCOUNT, steps=250, batch=32, expectile=0.95, polyak=0.1, learning_rate=1e-2)
 MIXED = [lock.MISTAKEN, lock.MISTAKEN, lock.MISTAKEN, lock.EARLY, lock.LATE]
 
 
 def learner(seed: int, config: IQLConfig = QUICK) -> IQL:
-    return IQL(lock.network(seed), (lock.network(100 + seed), lock.network(200 + seed)), config)
+    return IQL(lock.network(seed), (judge(100 + seed), judge(200 + seed)), config)
+
+
+def judge(seed: int) -> Judge:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Judge(lock.network(seed), hidden=16)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -44,30 +63,6 @@ def test_v_lies_between_the_mean_of_what_was_done_and_the_best():
     assert bool((values[1] < best + 0.15).all())
 
 
-def test_q_is_what_the_critic_says_plus_nats_of_used_heads_alone():
-    """Unused heads are masked: what is written in their place moves nothing."""
-    network = small_network()
-    rows = ragged(network)
-    found = IQL(network, (small_network(1), small_network(2)), IQLConfig(sharpness=0.5))
-    judge = found.judges[0]
-    rows = rows._replace(state=judge.memory.start(rows.rows))
-    judged = replay(judge, rows)
-    nats = torch.where(rows.free, judged.log_probs, 0.0).sum(dim=-1)
-    expected = judged.values + 0.5 * found.moments.deviation * nats
-    torch.testing.assert_close(found.q(judge, rows)[rows.valid], expected[rows.valid])
-
-
-def test_an_unused_head_of_a_judge_gets_no_gradient():
-    network = small_network()
-    rows = rollout(network, rows=6, steps=8)
-    silent = rows._replace(choices=torch.zeros_like(rows.choices))
-    found = IQL(network, (small_network(1), small_network(2)))
-    judge = found.judges[0]
-    found.q(judge, silent).sum().backward()
-    own = judge.head_gradients()[list(network.heads).index("style")]
-    assert not any(bool(gradient.any()) for gradient in own)
-
-
 def test_believed_networks_follow_by_polyak_and_get_no_gradient():
     rows = lock.recorded(MIXED, 4, seed=0)
     found = learner(0, IQLConfig(**vars(QUICK) | {"polyak": 0.25}))
@@ -91,10 +86,42 @@ def test_a_step_that_ends_a_cut_episode_teaches_no_q():
         assert torch.equal(one, same)
 
 
-def test_a_network_of_real_numbers_is_refused():
-    networks = [GaussianNetwork(2, ("push",), torch.tensor([-1.0]), torch.tensor([1.0])) for _ in range(3)]
-    with pytest.raises(RLError, match="actions are real numbers, of which Q would be a parabola"):
-        IQL(networks[0], (networks[1], networks[2]))
+def test_real_numbers_that_paid_are_found_where_a_clone_does_what_was_done_in_the_mean():
+    """Two habits, of which one pays; between them nothing does, and nobody ever was there."""
+    draws = torch.Generator().manual_seed(0)
+    numbers = torch.where(torch.rand(400, 1, generator=draws) < 0.7, -0.6, 0.6)
+    numbers = numbers + 0.1 * torch.randn(400, 1, generator=draws)
+    rows = pushes(numbers, paid=(numbers[:, 0] > 0).float())
+    network, config = pusher(0), IQLConfig(steps=150, batch=64, learning_rate=1e-2, polyak=0.1)
+    IQL(network, (Judge(pusher(1), 16), Judge(pusher(2), 16)), config).learn(EpisodesInMemory(rows))
+    assert 0.4 < pushed(network) < 0.8
+    clone = pusher(0)
+    training, held_out = EpisodesInMemory(rows).split(0.1, draws)
+    Imitation(clone, ImitationConfig(passes=8, learning_rate=1e-2)).learn(training, held_out)
+    assert -0.4 < pushed(clone) < 0.0
+
+
+def pusher(seed: int) -> GaussianNetwork:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        bounds = torch.tensor([-1.0]), torch.tensor([1.0])
+        return GaussianNetwork(1, ("push",), *bounds, VectorConfig(hidden=8, memory=0, critic=8))
+
+
+def pushes(numbers: Tensor, paid: Tensor) -> Sequences:
+    """Episodes of one step each, in which the same is seen."""
+    count = len(numbers)
+    over, buffer = torch.ones(count, dtype=torch.bool), Buffer(count, 1, {"vector": torch.zeros(1)}, 1, continuous=True)
+    buffer.begin(pusher(0).memory.start(count))
+    buffer.decide({"vector": torch.zeros(count, 1)}, over, numbers, torch.zeros(count, 1), over[:, None])
+    buffer.conclude(torch.zeros(count), paid, over, torch.zeros(count))
+    return buffer.sequences()
+
+
+def pushed(network: GaussianNetwork) -> float:
+    """What it does greedily."""
+    seen, first = {"vector": torch.zeros(1, 1)}, torch.tensor([True])
+    return act(network, seen, network.memory.start(1), first, None).choices.item()
 
 
 def test_errors_above_count_the_expectile_and_those_below_the_rest():

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, silu
+from torch.nn.functional import one_hot, pad, silu
 
 from esper.contracts import (
     CHOICES,
@@ -178,6 +178,7 @@ class ControllerNetwork(GrowthNetwork):
         self.context = orthogonal(nn.Linear(memory + width, trunk), gain)
         self.plain_heads = nn.ModuleDict({head.value: _plain_head(trunk, head) for head in USUAL})
         nn.init.normal_(self.context_op.weight, std=0.1)
+        self.described = memory + 2 * width + sum(len(CHOICES[head]) for head in (Head.OP, *USUAL))
 
     def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
         offers, fits = self._offers(observation)
@@ -187,7 +188,7 @@ class ControllerNetwork(GrowthNetwork):
         remembered, state = self.memory(torch.tanh(self.trunk(whole)), state, starts)
         by_offer = self._by_offer(offers, tokens, remembered)
         by_slot = self._by_slot(tokens, remembered, by_offer.masked_fill(~fits, NEVER))
-        return Encoded((remembered, tokens, by_offer, by_slot), self.critic(remembered), state)
+        return Encoded((remembered, tokens, by_offer, by_slot, offers), self.critic(remembered), state)
 
     def _offers(self, observation: Observation) -> tuple[Tensor, Tensor]:
         """What is known of each offer (..., slots, blueprints, width), and which of them fit."""
@@ -226,7 +227,7 @@ class ControllerNetwork(GrowthNetwork):
         return torch.where(germinate, by_offer.logsumexp(dim=-1, keepdim=True), scores).transpose(-1, -2)
 
     def logits(self, encoded: Encoded, observation: Observation, level: int, choices: Tensor) -> tuple[Tensor, Tensor]:
-        remembered, tokens, by_offer, by_slot = encoded.features
+        remembered, tokens, by_offer, by_slot, _ = encoded.features
         legal = observation["mask_op_slot"].bool()
         if level == 0:
             by_op = by_slot.masked_fill(~legal, NEVER).logsumexp(dim=-1)
@@ -241,6 +242,16 @@ class ControllerNetwork(GrowthNetwork):
         scores_of = [offers if head is Head.BLUEPRINT else self.plain_heads[head.value](context) for head in LATER]
         masks = [fits if head is Head.BLUEPRINT else observation[f"mask_{head}"] for head in LATER]
         return stacked(scores_of), pin(stacked(masks).bool(), used[..., 2:])
+
+    def describe(self, encoded: Encoded, choices: Tensor) -> Tensor:
+        """Beside what is remembered the slot, what was offered there, and a bit for each choice of the other heads."""
+        remembered, tokens, _, _, offers = encoded.features
+        made = dict(zip(HEADS, choices.unbind(dim=-1), strict=True))
+        used = dict(zip(HEADS, self.uses[made[Head.OP]].unsqueeze(-1).unbind(dim=-2), strict=True))
+        parts = {head: one_hot(made[head], len(CHOICES[head])) for head in (Head.OP, *USUAL)}
+        parts[Head.SLOT] = row_of(tokens, made[Head.SLOT])
+        parts[Head.BLUEPRINT] = row_of(row_of(offers, made[Head.SLOT]), made[Head.BLUEPRINT])
+        return torch.cat([remembered, *(part * used[head] for head, part in parts.items())], dim=-1)
 
     def head_gradients(self) -> list[list[Tensor | None]]:
         """Slots to grow in are chosen by their offers, so that these belong to two heads."""

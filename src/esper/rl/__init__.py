@@ -37,6 +37,7 @@ from esper.rl.gaussian import Gaussian
 from esper.rl.gaussian_network import GaussianNetwork
 from esper.rl.imitation import Imitation, ImitationConfig, ImitationPass, Likeness, likeness, surprise
 from esper.rl.iql import IQL, IQLConfig, IQLStep
+from esper.rl.judge import Judge
 from esper.rl.learner import Counters, Learner
 from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.memory import Memory, MemoryState, NoMemory

@@ -36,13 +36,18 @@ class GaussianNetwork(Trunk):
         self.log_deviation = nn.Parameter(torch.full((len(heads),), FIRST_LOG_DEVIATION))
         self.register_buffer("low", low.float().clamp(-FAR, FAR))
         self.register_buffer("high", high.float().clamp(-FAR, FAR))
+        self.described = self.memory.size + len(heads)
 
     def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
         features, state = self.features(observation, state, starts)
-        return Encoded((self.actor(features),), self.critic(features), state)
+        return Encoded((self.actor(features), features), self.critic(features), state)
 
     def gaussian(self, encoded: Encoded) -> Gaussian:
         return Gaussian(encoded.features[0], self.log_deviation, self.low, self.high)
+
+    def describe(self, encoded: Encoded, choices: Tensor) -> Tensor:
+        """Beside what is remembered the numbers as they are, which with bounds lie between -1 and 1."""
+        return torch.cat([encoded.features[1], choices], dim=-1)
 
     def logits(self, encoded: Encoded, observation: Observation, level: int, choices: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError("this network has real numbers, not choices")

@@ -35,7 +35,7 @@ class ImitationConfig:
     batch: int = 16
     """Episodes in a step of the optimiser."""
     learning_rate: float = 1e-3
-    """Falls to a tenth over all passes, on a straight line."""
+    """Falls to a hundredth over all passes, on a straight line."""
     weight_decay: float = 0.01
     max_gradient_norm: float = 1.0
     rarity: float = 0.0
@@ -102,7 +102,7 @@ class Imitation:
         rarities = self._rarities(training)
         for number in range(config.passes):
             for group in self.optimizer.param_groups:
-                group["lr"] = config.learning_rate * (1 - 0.9 * number / config.passes)
+                group["lr"] = config.learning_rate * (1 - 0.99 * number / config.passes)
             surprise = self._pass(training, rarities)
             found = likeness(self.network, held_out, config.batch)
             waited = 0 if best is None or found.surprise < best.surprise else waited + 1

@@ -1,10 +1,7 @@
 """Implicit Q-learning (IQL): what would have been best, from episodes of others, without trying anything else.
 
-Three networks of the same kind. The one that will play has V for its critic. The other two say Q of a decision: what
-their critic says of the state, plus what the logarithms of the probabilities that they give to the choices made add up
-to, over the heads that were used and had a choice, at `sharpness` deviations of the return per nat. Every Q can be
-written so (Q = V + alpha log softmax(Q / alpha)), whatever the heads are and however they depend on each other, and
-heads that were not used have no part in it.
+The network that will play has V for its critic. Two judges say Q of a decision, each from what a network of its own
+remembers and a description of the decision. Slow copies of both are kept; the smaller of what these say is believed.
 """
 
 import copy
@@ -17,9 +14,9 @@ from torch import Tensor, nn
 from esper.rl.acting import replay
 from esper.rl.config import require_ranges
 from esper.rl.episodes import Contents, Episodes, begun
-from esper.rl.errors import RLError
 from esper.rl.gae import bellman_errors
 from esper.rl.imitation import require_legal, surprise
+from esper.rl.judge import Judge
 from esper.rl.network import Network
 from esper.rl.normalise import Moments
 from esper.rl.sequences import Sequences
@@ -43,17 +40,15 @@ class IQLConfig:
     """How much likelier a decision is made whose advantage is greater by one root mean square: e to this power."""
     most: float = 100.0
     """Times that a decision counts, at most."""
-    sharpness: float = 1.0
-    """Deviations of the return that a nat of a Q network is worth."""
-    polyak: float = 0.01
-    """Share by which the networks that are believed follow those that learn, in every step."""
+    polyak: float = 0.05
+    """Share by which the judges that are believed follow those that learn, in every step."""
     learning_rate: float = 1e-3
     """Falls to a tenth over all steps, on a straight line."""
     weight_decay: float = 0.0
     value_weight: float = 0.5
     """Of the loss of V beside that of the policy, which has the same memory."""
     max_gradient_norm: float = 1.0
-    """Of each network."""
+    """Of the network and of each judge."""
 
     def __post_init__(self) -> None:
         require_ranges(self, RANGES)
@@ -67,7 +62,6 @@ RANGES = {
     "expectile": (0.5, 0.999),
     "inverse_temperature": (0.0, 1e3),
     "most": (1.0, 1e6),
-    "sharpness": (1e-3, 1e3),
     "polyak": (1e-4, 1.0),
     "learning_rate": (1e-8, 1.0),
     "weight_decay": (0.0, 10.0),
@@ -96,12 +90,10 @@ class IQLStep:
 
 
 class IQL:
-    """The network that will play, two that judge, and two that are believed."""
+    """The network that will play, two judges, and two that are believed."""
 
-    def __init__(self, network: Network, judges: tuple[Network, Network], config: IQLConfig | None = None) -> None:
-        """`judges` are newborn networks of the same kind, each with weights of its own."""
-        if network.continuous:
-            raise RLError("actions are real numbers, of which Q would be a parabola; give a network that has choices")
+    def __init__(self, network: Network, judges: tuple[Judge, Judge], config: IQLConfig | None = None) -> None:
+        """`judges` are newborn, each over a network of its own, of the same kind as the one that will play."""
         self.network, self.judges, self.config = network, judges, config or IQLConfig()
         self.believed = tuple(copy.deepcopy(judge).requires_grad_(False) for judge in judges)
         self.generator = torch.Generator().manual_seed(self.config.seed)
@@ -116,8 +108,9 @@ class IQL:
         config = self.config
         contents = Contents.of(episodes, len(self.network.heads), config.discount, config.batch)
         self.moments = contents.returns
-        for network in (self.network, *self.judges, *self.believed):
-            network.critic.rescale(self.moments.mean, self.moments.deviation, keep=False)
+        self.network.critic.rescale(self.moments.mean, self.moments.deviation, keep=False)
+        for judge in (*self.judges, *self.believed):
+            judge.rescale(self.moments.mean, self.moments.deviation)
         told: list[IQLStep] = []
         batches = self._endless(episodes)
         for number in range(config.steps):
@@ -139,7 +132,7 @@ class IQL:
         new = replay(self.network, begun(rows, self.network))
         require_legal(self.network, new, rows)
         with torch.no_grad():
-            said = torch.minimum(*(self.q(judge, rows) for judge in self.believed))
+            said = torch.minimum(*(judge(rows) for judge in self.believed))
             targets = bellman_errors(rows.rewards, new.values, rows.bootstrap, rows.ends, rows.valid, config.discount)
             targets = targets + new.values
         advantage = said - new.values
@@ -149,7 +142,7 @@ class IQL:
         policy_loss = surprise(new, valid, weights.unsqueeze(-1))
         known = valid & ~(rows.ends & (rows.bootstrap != 0))
         q_loss = torch.stack(
-            [_mean_over(0.5 * ((self.q(judge, rows) - targets) / deviation).square(), known) for judge in self.judges]
+            [_mean_over(0.5 * ((judge(rows) - targets) / deviation).square(), known) for judge in self.judges]
         ).sum()
         self.optimizer.zero_grad()
         (policy_loss + config.value_weight * value_loss + q_loss).backward()
@@ -159,12 +152,6 @@ class IQL:
         self._follow()
         policy, value, q, cut_off = torch.stack([policy_loss, value_loss, q_loss / 2, cut]).tolist()
         return IQLStep(number, policy, value, q, self.spread, cut_off)
-
-    def q(self, judge: Network, rows: Sequences) -> Tensor:
-        """What one network says that the decisions are worth, (B, T), in units of return."""
-        judged = replay(judge, begun(rows, judge))
-        nats = (judged.log_probs * judged.free).sum(dim=-1)
-        return judged.values + self.config.sharpness * self.moments.deviation * nats
 
     def _weights(self, advantage: Tensor, deciding: Tensor) -> tuple[Tensor, Tensor]:
         """What each decision counts, 1 in the mean; and the share of those that were cut off."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from esper.rl.config import whole
 from esper.rl.dense import Dense
@@ -40,6 +41,8 @@ class Network(nn.Module, ABC):
     """The heads of each level, in order."""
     memory: Memory
     critic: "Critic"
+    described: int
+    """Width of what `describe` gives."""
     continuous: bool = False
     """Whether choices are real numbers: they are drawn from `gaussian`, all heads at once, and not from `logits`."""
 
@@ -54,6 +57,13 @@ class Network(nn.Module, ABC):
     def gaussian(self, encoded: Encoded) -> Gaussian:
         """What the real numbers of all heads are drawn from, (B, T, heads)."""
         raise NotImplementedError(f"{type(self).__name__} has choices, not real numbers")
+
+    def describe(self, encoded: Encoded, choices: Tensor) -> Tensor:
+        """What Q reads, (B, T, described): what is remembered where a decision was made, and what its heads chose.
+
+        Heads that the decision did not use are zeros, whatever is written there.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not describe decisions, so nothing can judge them")
 
     @abstractmethod
     def head_gradients(self) -> Sequence[Sequence[Tensor | None]]:
@@ -255,13 +265,14 @@ class VectorNetwork(Trunk):
         self.given_first = nn.Parameter(torch.zeros(self.sizes[0], count - 1, room))
         everything = torch.ones(self.sizes[0], count, dtype=torch.bool)
         self.register_buffer("uses", everything if uses is None else uses)
+        self.described = self.memory.size + sum(self.sizes)
 
     def encode(self, observation: Observation, state: MemoryState, starts: Tensor) -> Encoded:
         features, state = self.features(observation, state, starts)
-        return Encoded((self.actor(features).unflatten(-1, self.shape),), self.critic(features), state)
+        return Encoded((self.actor(features).unflatten(-1, self.shape), features), self.critic(features), state)
 
     def logits(self, encoded: Encoded, observation: Observation, level: int, choices: Tensor) -> tuple[Tensor, Tensor]:
-        (scores,), masks = encoded.features, observation["mask"]
+        (scores, _), masks = encoded.features, observation["mask"]
         if level == 0:
             return scores[..., :1, :], masks[..., 0, :1, :]
         first = choices[..., 0]
@@ -270,6 +281,12 @@ class VectorNetwork(Trunk):
         if masks.shape[-3] > 1:
             mask = masks.gather(-3, first[..., None, None, None].expand(*first.shape, 1, *self.shape)).squeeze(-3)
         return logits, pin(mask[..., 1:, :], self.uses[first][..., 1:])
+
+    def describe(self, encoded: Encoded, choices: Tensor) -> Tensor:
+        """Beside what is remembered a bit for each choice of each head that was used."""
+        used = self.uses[choices[..., 0]]
+        bits = [one_hot(choices[..., head], size) * used[..., head, None] for head, size in enumerate(self.sizes)]
+        return torch.cat([encoded.features[1], *bits], dim=-1)
 
     def head_gradients(self) -> list[list[Tensor | None]]:
         actor, given = (self.actor.weight.grad, self.actor.bias.grad), self.given_first.grad

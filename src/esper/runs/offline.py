@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -18,6 +19,7 @@ from esper.rl import (
     ImportanceEstimate,
     IQLConfig,
     IQLStep,
+    Judge,
     Learner,
     Likeness,
     Moments,
@@ -29,6 +31,8 @@ from esper.rl import (
 from esper.runs.config import TrainConfig
 from esper.runs.directory import Unwritable
 from esper.runs.recordings import Recording, RecordingSchema
+
+Drawn = TypeVar("Drawn")
 
 
 class InvalidOfflineFit(EsperError):
@@ -90,23 +94,30 @@ class Offline:
     def imitate(self, settings: ImitationConfig, watch: Callable[[ImitationPass], object]) -> Fitted:
         """A controller that decides as the recorded policies do."""
         settings = replace(settings, seed=self.config.seed)
-        network = self._newborn("controller")
+        network = self._newborn("controller", self._network)
         found = Imitation(network, settings).learn(self.training, self.held_out, watch)
         return self._fitted(network, "imitation", settings, found, Moments())
 
     def implicit_q(self, settings: IQLConfig, watch: Callable[[IQLStep], object]) -> Fitted:
         """A controller that makes the best of what the recorded policies did."""
         settings = replace(settings, seed=self.config.seed, discount=self.schema.discount)
-        network = self._newborn("controller")
-        judges = self._newborn("first judge"), self._newborn("second judge")
+        network = self._newborn("controller", self._network)
+        judges = self._newborn("first judge", self._judge), self._newborn("second judge", self._judge)
         learner = IQL(network, judges, settings)
         learner.learn(self.training, watch)
         return self._fitted(network, "iql", settings, likeness(network, self.held_out), learner.moments)
 
-    def _newborn(self, name: str) -> ControllerNetwork:
+    def _newborn(self, name: str, make: Callable[[], Drawn]) -> Drawn:
+        """With first weights of its own."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derive(self.config.seed, name))
-            return ControllerNetwork(self.schema.fields, self.config.network)
+            return make()
+
+    def _network(self) -> ControllerNetwork:
+        return ControllerNetwork(self.schema.fields, self.config.network)
+
+    def _judge(self) -> Judge:
+        return Judge(self._network())
 
     def _fitted(
         self, network: Network, method: str, settings: ImitationConfig | IQLConfig, alike: Likeness, moments: Moments
