@@ -158,7 +158,7 @@ def lines_of(rows: Iterable[Row], deciders: Sequence[str]) -> dict[str, list[lis
         for arm, own in arms.items():
             if arm.startswith("depth:") or arm in (BEST_SCHEDULE, *deciders):
                 lines.setdefault(arm, []).append(own)
-    depths = sorted(arm for arm in lines if arm.startswith("depth:"))
+    depths = sorted((arm for arm in lines if arm.startswith("depth:")), key=lambda arm: int(arm.partition(":")[2]))
     return {arm: lines[arm] for arm in (*depths, BEST_SCHEDULE, *deciders) if arm in lines}
 
 
