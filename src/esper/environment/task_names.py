@@ -108,7 +108,7 @@ def _built(file: TaskFile, beside: Path) -> Task:
     built = trained_on_text(built) if source.is_text else built
     built = replace(built, **{name: value for name, value in said.items() if value is not None})
     built = built if file.samples is None else with_samples(built, file.samples)
-    _check_fit(source, file.shape, file.augment)
+    _check_fit(source, file.shape, bool(file.augment))
     _check_host(built, source)
     return built
 
