@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow test-browser lint types format wheel exam exam-deciding exam-transfer ranker train-tamiyo train-tamiyo-live clean
+.PHONY: help demo test test-slow test-browser lint types format wheel exam exam-deciding exam-transfer exam-language ranker train-tamiyo train-tamiyo-live clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -82,6 +82,13 @@ exam-transfer: $(VENV)/.has-demo $(VENV)/.has-data ## those on Fashion-MNIST and
 	  --policy none heuristic $(TAMIYO)
 	$(BIN)/esper exam --task exams/cifar10-small.toml --out out/exam/cifar10-small --data-dir "$(DATA)" \
 	  --policy none heuristic $(TAMIYO)
+
+# Several of these may run at once, here and in other shells: they share the rows. The figure is of what has been played.
+exam-language: $(VENV)/.has-demo ## bits of language models at equal FLOPs, and their figure: about 3 hours of a core, goes on where it was stopped
+	$(BIN)/python benchmarks/language.py --budget 0.1 --seeds 20
+	$(BIN)/python benchmarks/language.py --budget 0.05 0.1 0.2 0.4 --seeds 3 --arms none tamiyo heuristic \
+	  depth:1 depth:2 depth:3 depth:4 depth:6 stack:1-2:0.2 stack:1-2-4:0.1-0.3 stack:2-4:0.25 stack:2-4:0.5
+	$(BIN)/python benchmarks/language.py --table --figure docs/language.png
 
 SEED ?= 2
 train-tamiyo: $(VENV)/.has-demo out/usual/.recorded ## train tamiyo again, with SEED=2: half an hour on 2 cores, of which recording takes most

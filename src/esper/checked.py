@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -19,6 +19,9 @@ MAX_TOML_BYTES = 1_000_000
 MAX_INTEGER = 2**63 - 1
 WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table"}
 ITEMS = {str: "a list of strings", int: "a list of integers", float: "a list of numbers"}
+
+UNIONS = (UnionType, Union)
+"""As Python knows them: that of a literal and None is of the older kind."""
 
 Record = TypeVar("Record")
 
@@ -86,7 +89,7 @@ def _needed(each: "Field[Any]") -> bool:
 
 def _value(kind: Any, value: Any, key: str, default: Any) -> Any:
     """The value as `kind`: tables are dataclasses, words name choices, all else is for msgspec."""
-    if get_origin(kind) is UnionType:
+    if get_origin(kind) in UNIONS:
         if value is None:
             return None
         kind = get_args(kind)[0]
@@ -124,7 +127,7 @@ def words_for(kind: Any) -> str:
     arguments = get_args(kind)
     if get_origin(kind) is tuple:
         return ITEMS.get(arguments[0], "a list of tables")
-    if get_origin(kind) is UnionType:
+    if get_origin(kind) in UNIONS:
         return words_for(arguments[0])
     return "one of " + ", ".join(_choices(kind)) if _choices(kind) else WORDS.get(get_origin(kind) or kind, "a table")
 

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from esper.contracts import (
+    ACCURACY_GRAIN,
+    LOSS_GRAIN,
     Action,
     ActionCodec,
     AlphaSpeed,
@@ -21,7 +23,7 @@ from esper.contracts import (
 )
 from esper.controller import Arrays, Heuristic, HeuristicConfig, HeuristicState, InvalidHeuristic, MissingFeature
 from esper.environment import FIELDS, GrowEnv, Observer, find_task
-from esper.growth import Thresholds
+from esper.growth import Thresholds, blueprints_for
 from tests.controller.playing import play
 from tests.environment.worlds import POINTWISE
 
@@ -257,6 +259,60 @@ def test_it_earns_more_than_waiting_on_the_default_task():
     ours = ("norm", "attention", "depthwise", "bottleneck", "conv_small", "conv_light", "conv_heavy")
     env = GrowEnv(replace(task, blueprints=ours))
     assert sum(turn.reward for turn in play(env, Heuristic(FIELDS), 0)) > 0.05, "waiting earns 0"
+
+
+DECISIONS = {
+    ("digits-pointwise", Topology.CNN): (
+        (7, Op.GERMINATE, "block0", "conv_light"), (8, Op.ADVANCE, "block0"), (10, Op.ADVANCE, "block0"),
+        (11, Op.FOSSILIZE, "block0"),
+        (16, Op.GERMINATE, "block1", "conv_light"), (17, Op.ADVANCE, "block1"), (19, Op.ADVANCE, "block1"),
+        (20, Op.FOSSILIZE, "block1"),
+    ),
+    ("spirals", Topology.DENSE): (
+        (5, Op.GERMINATE, "layer0", "mlp_small"), (6, Op.ADVANCE, "layer0"),
+        (7, Op.GERMINATE, "layer1", "mlp_small"), (8, Op.ADVANCE, "layer0"), (9, Op.FOSSILIZE, "layer0"),
+        (10, Op.ADVANCE, "layer1"), (12, Op.ADVANCE, "layer1"), (13, Op.FOSSILIZE, "layer1"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "topology"), DECISIONS, ids=[name for name, _ in DECISIONS])
+def test_on_tasks_judged_by_accuracy_it_decides_what_it_always_did(name, topology):
+    ours = tuple(each.name for each in blueprints_for(topology) if each.build.__module__.startswith("esper."))
+    executed = [turn.executed for turn in play(GrowEnv(replace(find_task(name), blueprints=ours)), POLICY, 100)]
+    assert (
+        tuple(told(epoch, each) for epoch, each in enumerate(executed) if each.op is not Op.WAIT)
+        == (DECISIONS[name, topology])
+    )
+
+
+def told(epoch: int, action: Action) -> tuple[object, ...]:
+    planted = (action.blueprint,) if action.op is Op.GERMINATE else ()
+    return (epoch, action.op, action.slot, *planted)
+
+
+@pytest.mark.parametrize("contribution", [0.3, 0.021, 0.019, -0.1])
+@pytest.mark.parametrize("quality", [0.3, 0.311])
+def test_a_loss_is_read_on_its_own_scale(contribution, quality):
+    """Where a fifth of a difference counts, it decides on a fifth as on the whole elsewhere."""
+    choices, states = [], []
+    for grain, part in ((ACCURACY_GRAIN, 1.0), (LOSS_GRAIN, LOSS_GRAIN / ACCURACY_GRAIN)):
+        slots = replace(HELD, contribution=part * contribution), EMPTY
+        observation, codec = seen(*slots, quality=part * quality)
+        observation["mask_op_slot"][Op.FOSSILIZE, 0] = 1  # the gate asks for the grain, and is not asked here
+        state = POLICY.start(replace(codec, grain=grain))
+        decision, state = POLICY.act(observation, replace(state, best_quality=0.3), torch.Generator())
+        choices.append(decision.choices)
+        states.append((state.low_epochs, state.stale_epochs))
+    assert choices[0] == choices[1]
+    assert states[0] == states[1]
+
+
+def test_what_it_plays_says_on_which_scale_it_judges():
+    for name, grain in (("spirals", ACCURACY_GRAIN), ("family:text/0", LOSS_GRAIN)):
+        env = GrowEnv(find_task(name), "solo")
+        assert env.codec.grain == env.task.grain == grain
+        assert env.world.thresholds_for(env.task).min_contribution == grain
 
 
 # Mistakes

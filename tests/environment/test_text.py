@@ -210,6 +210,30 @@ def test_a_file_of_text_is_a_task_character_by_character(tmp_path):
     assert "bits per byte" in episode.judge.metric.show(episode.evaluation.quality)
 
 
+def test_what_a_file_on_a_text_leaves_out_is_as_texts_are_trained(tmp_path):
+    (tmp_path / "words.txt").write_text(WORDS)
+    path = write(tmp_path)
+    path.write_text(path.read_text().replace('judged_by = "bits per byte"', "").replace("batches = 4", ""))
+    task, usual = load_task(path), find_task("shakespeare-char")
+    left_out = (
+        "judged_by",
+        "optimizer",
+        "rent",
+        "batches",
+        "warmup_share",
+        "final_rate",
+        "smooth",
+        "least_contribution",
+    )
+    assert [getattr(task, each) for each in left_out] == [getattr(usual, each) for each in left_out]
+    path.write_text(path.read_text().replace("horizon = 2", "horizon = 2\nsmooth = true\nrent = 0.5\nfinal_rate = 1.0"))
+    said = load_task(path)
+    assert (said.rent, said.final_rate, said.batches) == (0.5, 1.0, usual.batches)
+    path.write_text(path.read_text().replace("smooth = true", 'judged_by = "perplexiti"'))
+    with pytest.raises(InvalidTaskFile, match="'judged_by' is 'perplexiti'; did you mean 'perplexity'"):
+        load_task(path)
+
+
 def test_a_text_that_changed_since_is_refused(tmp_path):
     (tmp_path / "words.txt").write_text(WORDS)
     task = load_task(write(tmp_path))

@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import esper
 from esper.cli import main
-from esper.contracts import EsperError, Stage, Style
+from esper.contracts import ACCURACY_GRAIN, LOSS_GRAIN, EsperError, Stage, Style
 from esper.controller import Schedule, ScheduledSeed
 from esper.gardener import (
     BadExample,
@@ -257,6 +257,11 @@ def test_a_loss_counts_from_its_first_value_to_zero():
     qualities = training.gardener.report().qualities
     assert qualities[0] == 0.0
     assert 0.0 < qualities[-1] < 1.0
+
+
+@pytest.mark.parametrize(("direction", "least"), [("max", ACCURACY_GRAIN), ("min", LOSS_GRAIN)])
+def test_what_a_seed_must_bring_to_be_kept_is_less_where_losses_are_judged(direction, least):
+    assert Training.begun(direction=direction).gardener.body.thresholds.min_contribution == least
 
 
 def test_a_scale_makes_any_score_a_quality():

@@ -20,7 +20,20 @@ from esper.growth.accounting import newborn_cost
 from esper.growth.caches import UnusableCache
 from esper.growth.causal import CausalAttention, UnknownMask
 from esper.growth.interface import Call
-from tests.growth.cases import CLASSES, LANGUAGE, Case, do, gpt2, grow, life, llama, logits, optimiser_of, train_epoch
+from tests.growth.cases import (
+    CLASSES,
+    LANGUAGE,
+    Case,
+    do,
+    gpt2,
+    gradients,
+    grow,
+    life,
+    llama,
+    logits,
+    optimiser_of,
+    train_epoch,
+)
 
 GPT, GPT2, LLAMA = LANGUAGE
 OURS = [each for each in blueprints_for(Topology.TRANSFORMER) if each.build.__module__.startswith("esper.")]
@@ -150,6 +163,84 @@ def test_a_sliding_window_of_the_host_is_that_of_its_seeds():
         spans = ((0, 2), (2, 6), (6, 7), (7, 9))
         steps = [host.eval()(tokens[:, a:b], past_key_values=cache, use_cache=True).logits for a, b in spans]
         torch.testing.assert_close(torch.cat(steps, dim=1), host(tokens, use_cache=False).logits)
+
+
+def small(model: str, **shape: Any) -> nn.Module:
+    """A language model of the library that is not among the hosts above, without dropout."""
+    import transformers
+
+    none: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), CLASSES - 1)
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{model}Config")(vocab_size=CLASSES, **none, **shape)
+    return getattr(transformers, f"{model}ForCausalLM")(config)
+
+
+MPT: dict[str, Any] = {"d_model": 8, "n_layers": 1, "n_heads": 2, "max_seq_len": 16}
+BLOOM: dict[str, Any] = {"hidden_size": 8, "n_layer": 1, "n_head": 2, "hidden_dropout": 0.0, "attention_dropout": 0.0}
+MIXTRAL: dict[str, Any] = {
+    "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "num_local_experts": 2, "max_position_embeddings": 16,
+}  # fmt: skip
+
+
+@torch.no_grad()
+def test_seeds_read_masks_that_say_what_is_hidden():
+    """MPT's mask of bits is true where others have false."""
+    host = small("Mpt", **MPT)
+    for blueprint in ("attention", "block", "block_copy"):
+        body = esper.graft(copy.deepcopy(host), at=["transformer.blocks.0"], example=GPT.inputs(2))
+        do(body, Op.GERMINATE, "transformer.blocks.0", blueprint=blueprint)
+        for parameter in body.slot("transformer.blocks.0").seed_parameters:
+            nn.init.normal_(parameter, std=0.5)
+        assert_looks_back_only(GPT, body.host)
+        assert_cache_changes_nothing(GPT, body.host)
+        padded = torch.ones(2, 4, dtype=torch.long)
+        padded[0, :2] = 0
+        say = functools.partial(body.host.generate, GPT.inputs(2)[:, :4], max_new_tokens=6, do_sample=False)
+        assert torch.equal(say(attention_mask=padded, use_cache=True), say(attention_mask=padded, use_cache=False))
+
+
+def test_a_block_that_cannot_be_called_for_fewer_rows_is_not_copied():
+    """Bloom gives its blocks a tensor with a row for every head of every row."""
+    body = esper.graft(small("Bloom", **BLOOM), at=["transformer.h.0"], example=GPT.inputs(2))
+    offered = set(body.slot("transformer.h.0").site.blueprints)
+    assert "block" in offered
+    assert "block_copy" not in offered
+    body.watch_gains()
+    tokens = torch.randint(CLASSES, (40, 6))
+    logits(body.train()(tokens)).sum().backward()
+    body.tick()
+    assert {gain.blueprint for gain in body.slot("transformer.h.0").gains} == offered
+
+
+def test_what_a_copy_costs_is_known_where_a_block_needs_values_to_be_counted():
+    """The experts of Mixtral are multiplied by a kernel that has no meaning without values in single precision."""
+    body = esper.graft(small("Mixtral", **MIXTRAL), at=["model.layers.0"], example=GPT.inputs(2))
+    slot, before = body.slot("model.layers.0"), torch.get_rng_state()
+    cost = newborn_cost(find_blueprint("block_copy", Topology.TRANSFORMER), slot.site, Operator.ADD)
+    assert torch.equal(torch.get_rng_state(), before)
+    do(body, Op.GERMINATE, "model.layers.0", blueprint="block_copy")
+    assert cost == body.costs().seeds["model.layers.0"]
+    assert cost.flops > cost.parameters / 2
+
+
+@every_library_host
+@pytest.mark.parametrize("reentrant", [False, True], ids=["", "reentrant"])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # copies are checkpointed inside others
+def test_checkpointed_gradients_are_those_without(case: Case, reentrant):
+    """Blocks are run again in the backward pass, with their seeds."""
+    body = body_of(case)
+    for place, blueprint in EVERYWHERE.items():
+        slot = case.at[PLACES.index(place)]
+        do(body, Op.GERMINATE, slot, blueprint=blueprint)
+        for parameter in body.slot(slot).seed_parameters:
+            nn.init.normal_(parameter, std=0.1)
+    expected = gradients(case, body)
+    body.host.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    loss, found = gradients(case, body)
+    assert loss == expected[0]
+    for one, other in zip(found, expected[1], strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_what_pads_a_row_on_the_left_changes_nothing():

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esper.contracts import Op
+from esper.contracts import ACCURACY_GRAIN, LOSS_GRAIN, Op
 from esper.rewards import CrashPays, InvalidRewardConfig, ProxyTooHeavy, RewardConfig
-from esper.rewards.config import LARGEST_PROXY_RATIO
+from esper.rewards.config import LARGEST_PROXY_RATIO, OF_GRAIN
 
 CONFIG = RewardConfig(outcomes=10)
 
@@ -63,3 +63,14 @@ def test_every_op_has_its_cost_in_the_configuration():
     config = RewardConfig(outcomes=10, **costs)
     assert {op: config.cost_of(op) for op in names} == {op: costs[name] for op, name in names.items()}
     assert config.cost_of(Op.WAIT) == 0.0
+
+
+def test_costs_are_as_small_as_the_differences_that_count():
+    usual, fine = RewardConfig.at_rent(0.05, 65), RewardConfig.at_rent(0.05, 65, grain=LOSS_GRAIN)
+    assert {name for name in vars(usual) if getattr(usual, name) != getattr(fine, name)} == {
+        *(name for name in OF_GRAIN if getattr(usual, name))
+    }
+    for op in Op:
+        assert fine.cost_of(op) == pytest.approx(usual.cost_of(op) * LOSS_GRAIN / ACCURACY_GRAIN)
+    assert fine.negligible_gain == pytest.approx(LOSS_GRAIN)
+    assert {f"{op.name.lower()}_cost" for op in Op if op is not Op.WAIT} <= set(OF_GRAIN)

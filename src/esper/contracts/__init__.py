@@ -32,7 +32,19 @@ from esper.contracts.events import (
     StageChanged,
 )
 from esper.contracts.fields import ObservationFields
-from esper.contracts.metric import ACCURACY, CHARACTER, UNITS, JudgedBy, Metric, Token, loss_metric, metric_of
+from esper.contracts.metric import (
+    ACCURACY,
+    ACCURACY_GRAIN,
+    CHARACTER,
+    LOSS_GRAIN,
+    UNITS,
+    JudgedBy,
+    Metric,
+    Token,
+    grain_of,
+    loss_metric,
+    metric_of,
+)
 from esper.contracts.slots import LAYOUTS, Birth, Kind, Layout, SlotId, Topology
 from esper.contracts.snapshots import AlphaMode, Gain, HostSnapshot, InvalidSnapshot, SlotSnapshot, Snapshot
 from esper.contracts.stages import ADVANCES_TO, RULES, Check, Gate, Rule, Stage, Verdict

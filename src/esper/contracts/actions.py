@@ -1,11 +1,12 @@
 """What a controller can do: ops, the heads that refine them, and the values each head can take."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum, StrEnum
 from typing import Any
 
 from esper.contracts.errors import EsperError
+from esper.contracts.metric import ACCURACY_GRAIN
 from esper.contracts.slots import SlotId
 from esper.contracts.stages import Stage
 
@@ -189,11 +190,13 @@ class Choices(tuple[int, ...]):
 class ActionCodec:
     """Between actions and the index of each head's choice, in the fixed order of the heads.
 
-    Slots and blueprints are those of one body, by name: two codecs fit each other only if they are equal.
+    Slots and blueprints are those of one body, by name: two codecs fit each other only if they are equal. `grain` is
+    the least difference in the body's quality that is worth a decision.
     """
 
     slots: tuple[SlotId, ...]
     blueprints: tuple[str, ...]
+    grain: float = field(default=ACCURACY_GRAIN, compare=False)
 
     def require(self, other: "ActionCodec") -> None:
         """Refuse choices that were made among other slots or blueprints, or in another order of them."""

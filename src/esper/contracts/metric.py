@@ -9,6 +9,10 @@ JudgedBy = Literal["accuracy", "loss", "perplexity", "bits per character", "bits
 """What a task's networks are compared by; all but accuracy are cross-entropy, told in another unit."""
 
 
+ACCURACY_GRAIN, LOSS_GRAIN = 0.01, 0.002
+"""The least difference in quality that is worth a decision: losses move less than accuracies, and are less noisy."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """A kind of score. `worst` has quality 0, `best` has quality 1; what lies outside counts as the nearer of them.
@@ -113,6 +117,15 @@ def metric_of(judged_by: JudgedBy, outcomes: int, token: Token = CHARACTER) -> M
     ('6.019', '2.590 bits per character')
     """
     return ACCURACY if judged_by == ACCURACY.name else UNITS[judged_by].metric(outcomes, token)
+
+
+def grain_of(judged_by: JudgedBy) -> float:
+    """The grain of qualities that are judged so.
+
+    >>> grain_of("accuracy"), grain_of("perplexity")
+    (0.01, 0.002)
+    """
+    return ACCURACY_GRAIN if judged_by == ACCURACY.name else LOSS_GRAIN
 
 
 def loss_metric(outcomes: int) -> Metric:

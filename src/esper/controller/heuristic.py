@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 
-from esper.contracts import WAIT, Action, ActionCodec, AlphaSpeed, EsperError, ObservationFields, Op
+from esper.contracts import ACCURACY_GRAIN, WAIT, Action, ActionCodec, AlphaSpeed, EsperError, ObservationFields, Op
 from esper.controller.features import places
 from esper.controller.policy import Arrays, Decision, decision_for, legal_ops
 
@@ -29,7 +29,8 @@ def _count(default: int, low: int) -> int:
 
 @dataclass(frozen=True)
 class HeuristicConfig:
-    """When to do what. Contributions and qualities are fractions, shares are of the horizon.
+    """When to do what. Contributions and qualities are fractions, as accuracies are: where smaller differences count,
+    as in losses, all of them stand for as much smaller ones. Shares are of the horizon.
 
     `min_contribution`: a held seed is kept from here on. `patience_holding`: epochs below it, one after the other,
     that cost a held seed its place.
@@ -121,7 +122,7 @@ class Heuristic:
         self, observation: Arrays, state: HeuristicState, generator: torch.Generator
     ) -> tuple[Decision, HeuristicState]:
         """The first rule that applies decides; nothing is drawn."""
-        sight = self._see(observation)
+        sight = self._see(observation, state.codec.grain / ACCURACY_GRAIN)
         state = self._noted(state, sight)
         for rule in (self._fossilize, self._prune, self._advance, self._germinate):
             step = rule(sight, state)
@@ -132,7 +133,8 @@ class Heuristic:
 
     # Looking
 
-    def _see(self, observation: Arrays) -> Sight:
+    def _see(self, observation: Arrays, scale: float) -> Sight:
+        """Qualities are read on the task's own scale, which is 1 for accuracies."""
         host, host_valid = observation["host"], observation["host_valid"]
         slots, slots_valid = observation["slots"], observation["slots_valid"]
         column = {name: slots[:, place].tolist() for name, place in self._slot.items()}
@@ -140,9 +142,11 @@ class Heuristic:
         legal, quality = legal_ops(observation), self._host["quality"]
         return Sight(
             progress=float(host[self._host["progress"]]),
-            quality=float(host[quality]) if host_valid[quality] else None,
+            quality=float(host[quality]) / scale if host_valid[quality] else None,
             legal={op: tuple(legal[op].tolist()) for op in Op},
-            contribution=tuple(v if ok else None for v, ok in zip(column["contribution"], measured, strict=True)),
+            contribution=tuple(
+                v / scale if ok else None for v, ok in zip(column["contribution"], measured, strict=True)
+            ),
             holding=tuple(map(bool, column["stage_holding"])),
             active=tuple(bool(s and not f) for s, f in zip(column["seed"], column["stage_fossilized"], strict=True)),
             anomaly=tuple(map(bool, column["anomaly"])),

@@ -31,7 +31,7 @@ RewardsOf = Callable[[Task], RewardConfig]
 
 def usual_rewards(task: Task) -> RewardConfig:
     """The usual weights at the task's rent."""
-    return RewardConfig.at_rent(task.rent, task.classes)
+    return RewardConfig.at_rent(task.rent, task.classes, grain=task.grain)
 
 
 class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
@@ -81,7 +81,7 @@ class GrowEnv(gymnasium.Env[Observation, Sequence[int] | Indices]):
         self.task = task
         self.splits = (splits or task.load(self._data_dir)).to(torch.device(self.world.compute.device))
         probe = Episode(task, self.splits, 0, self.world)
-        self.observer = Observer(probe.snapshot.slots, self.world.thresholds_for(task))
+        self.observer = Observer(probe.snapshot.slots, self.world.thresholds_for(task), task.grain)
         self.codec = self.observer.codec
         self.action_space = spaces.MultiDiscrete(list(self.codec.sizes))
         self.observation_space = _observation_space(self.observer.observe(probe.snapshot))

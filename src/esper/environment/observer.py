@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from esper.contracts import ActionCodec, SlotId, SlotSnapshot, Snapshot, Topology
+from esper.contracts import ACCURACY_GRAIN, ActionCodec, SlotId, SlotSnapshot, Snapshot, Topology
 from esper.environment.masks import masks_of
 from esper.environment.observation import Array, Bits, Offer, describe_offers, observe
 from esper.growth import Blueprint, Thresholds, blueprints_for
@@ -18,11 +18,11 @@ class Observer:
     """Makes observations of the snapshots of one body, whose slots it is told once.
 
     A blueprint is named once, however many topologies have one of that name: in a slot the name stands for that of the
-    slot's own topology.
+    slot's own topology. `grain` is the least difference in quality that is worth a decision.
     """
 
-    def __init__(self, slots: Sequence[SlotSnapshot], thresholds: Thresholds) -> None:
-        self.codec = ActionCodec(tuple(slot.slot for slot in slots), offered(slots))
+    def __init__(self, slots: Sequence[SlotSnapshot], thresholds: Thresholds, grain: float = ACCURACY_GRAIN) -> None:
+        self.codec = ActionCodec(tuple(slot.slot for slot in slots), offered(slots), grain)
         self._thresholds = thresholds
         self._described: dict[SlotId, tuple[object, tuple[Array, Bits]]] = {}
 

@@ -19,7 +19,8 @@ per character" or "bits per byte"), `max_gradient_norm`, `cooldown_share`, `warm
 it), and for the host `kernel` or `kernels`, `norm`, `pool_after`, `pooling`, `residual`, `activation` and
 `channels_last`. A host of kind "dense" has `widths` instead, and may have `residual` and `activation`; one of kind
 "gpt" has `layers`, `width`, `heads` and `context`, and learns a text: `data = "shakespeare"`, or `text = "my.txt"` in
-place of `data` for a file that lies beside the task file or below it. A file with `name`, `family = "small/17"` and
+place of `data` for a file that lies beside the task file or below it. What is left out is as texts are trained and
+judged, in bits per character. A file with `name`, `family = "small/17"` and
 perhaps `rent`, and nothing else, is that task of that family.
 """
 
@@ -48,7 +49,7 @@ class InvalidTaskFile(EsperError):
 
 @dataclass(frozen=True)
 class TaskFile:
-    """What a file says, key by key; ranges of the settings are left to the task."""
+    """What a file says, key by key, and None of what it leaves out; ranges of the settings are left to the task."""
 
     name: str
     host: dict[str, Any]
@@ -61,18 +62,18 @@ class TaskFile:
     text: str | None = None
     summary: str = ""
     blueprints: tuple[str, ...] | None = None
-    augment: bool = False
-    max_gradient_norm: float = 1.0
-    cooldown_share: float = 0.4
+    augment: bool | None = None
+    max_gradient_norm: float | None = None
+    cooldown_share: float | None = None
     samples: int | None = None
-    judged_by: JudgedBy = "accuracy"
-    optimizer: Optimizer = "adam"
-    rent: float = 0.08
+    judged_by: JudgedBy | None = None
+    optimizer: Optimizer | None = None
+    rent: float | None = None
     batches: int | None = None
-    warmup_share: float = 0.0
-    final_rate: float = 0.05
-    smooth: bool = False
-    min_contribution: float = 0.01
+    warmup_share: float | None = None
+    final_rate: float | None = None
+    smooth: bool | None = None
+    min_contribution: float | None = None
     shape: HostShape = field(init=False)
     """What the table `host` describes."""
 

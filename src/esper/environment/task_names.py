@@ -11,7 +11,7 @@ from esper.contracts import EsperError, Topology, nearest
 from esper.environment.data import SOURCES, Source
 from esper.environment.families import FAMILIES, MOST_SEEDS, Family
 from esper.environment.task_file import FamilyFile, HostShape, InvalidTaskFile, TaskFile, read_task_file
-from esper.environment.tasks import InvalidTask, Task, all_tasks, task_on, with_samples
+from esper.environment.tasks import InvalidTask, Task, all_tasks, task_on, trained_on_text, with_samples
 from esper.environment.text import TEXTS, text_file
 from esper.growth import ConvShape, DenseShape, GPTShape, count_parameters, graft
 
@@ -103,10 +103,12 @@ def _of_family(file: FamilyFile) -> Task:
 
 def _built(file: TaskFile, beside: Path) -> Task:
     source = _source(file, beside)
-    settings = {each.name: getattr(file, each.name) for each in fields(Task) if each.name in SETTINGS}
-    built = replace(task_on(source, file.shape, file.name, file.summary), **settings)
+    said = {each.name: getattr(file, each.name) for each in fields(Task) if each.name in SETTINGS}
+    built = task_on(source, file.shape, file.name, file.summary)
+    built = trained_on_text(built) if source.is_text else built
+    built = replace(built, **{name: value for name, value in said.items() if value is not None})
     built = built if file.samples is None else with_samples(built, file.samples)
-    _check_fit(source, file.shape, file.augment)
+    _check_fit(source, file.shape, bool(file.augment))
     _check_host(built, source)
     return built
 

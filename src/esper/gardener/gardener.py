@@ -10,7 +10,17 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from esper.contracts import EsperError, HostSnapshot, OperationRefused, SlotId, Snapshot, Stage, Verdict
+from esper.contracts import (
+    ACCURACY_GRAIN,
+    LOSS_GRAIN,
+    EsperError,
+    HostSnapshot,
+    OperationRefused,
+    SlotId,
+    Snapshot,
+    Stage,
+    Verdict,
+)
 from esper.controller import Policy, find_policy
 from esper.environment import FIELDS, Observer
 from esper.gardener.budget import Budget, offers_of
@@ -85,7 +95,8 @@ class Gardener:
                 f"controller is {policy!r}; give the name of a policy such as {DEFAULT_CONTROLLER!r}, 'ranker' or "
                 "'none', a file, a Schedule, or an object with `start` and `act`"
             )
-        self._thresholds = Thresholds(horizon=self.epochs)
+        grain = LOSS_GRAIN if self.direction == "min" else ACCURACY_GRAIN
+        self._thresholds = Thresholds(horizon=self.epochs, min_contribution=grain)
         self._story = Story(self.directory)
         self._ground = break_ground(self.model, self.optimizer, self.example, self.at, self._thresholds, self._story)
         self.body: Body = self._ground.body
@@ -93,7 +104,7 @@ class Gardener:
         self._offers = offers_of(self.body)
         self._course = Course(self.direction, self.scale, self._ground.outcomes)
         try:
-            self._observer = Observer(self.body.snapshots(), self._thresholds)
+            self._observer = Observer(self.body.snapshots(), self._thresholds, grain)
             self._seat = PolicySeat(policy, self._observer.codec)
             self._try_out()
             self._story.introduce(self.body, self.epochs, self.rent, self._ground.places.left_out)

@@ -21,6 +21,7 @@ from esper.contracts import Operator, SlotId
 from esper.growth.blending import assemble
 from esper.growth.blueprints import Blueprint
 from esper.growth.coalitions import evaluating
+from esper.growth.front import Front
 from esper.growth.slot import Site, Slot
 
 aten = torch.ops.aten
@@ -145,10 +146,21 @@ def seed_cost(slot: Slot) -> Cost:
 
 
 def newborn_cost(blueprint: Blueprint, site: Site, operator: Operator) -> Cost:
-    """What a seed of that blueprint would cost in that place, blended in by `operator`; nothing is allocated."""
-    with torch.device("meta"):
-        front = site.front.hollow()
-        seed = assemble(blueprint.newborn(site.channels, front), operator, site.channels, site.topology)
-        features = torch.zeros(1, *site.shape)
-    with evaluating(seed):
+    """What a seed of that blueprint would cost in that place, blended in by `operator`.
+
+    Nothing is allocated, unless somebody's block cannot do without values.
+    """
+    try:
+        with torch.device("meta"):
+            return _cost_of_newborn(blueprint, site, operator, site.front.hollow())
+    except (RuntimeError, NotImplementedError):
+        with torch.random.fork_rng(devices=[]):
+            return _cost_of_newborn(blueprint, site, operator, site.front)
+
+
+def _cost_of_newborn(blueprint: Blueprint, site: Site, operator: Operator, front: Front) -> Cost:
+    seed = assemble(blueprint.newborn(site.channels, front), operator, site.channels, site.topology)
+    place = next((each.device for each in front.module.parameters()), None)
+    features = torch.zeros(1, *site.shape, device=place)
+    with evaluating(seed.to(place)):
         return Cost(count_parameters(seed.parameters()), count_flops(seed, features, 1.0, front.call))

@@ -67,19 +67,23 @@ def turned(x: Tensor, positions: Tensor) -> Tensor:
 def _mask(given: Tensor | None, positions: Tensor, asked: int) -> Tensor | None:
     """What tokens at these positions may see of so many keys: as the host's mask (B, heads, T, S) says, or all earlier
     tokens that its (B, S) does not hide. None if these are all tokens, and nothing is hidden.
+
+    A mask of bits says yes to what is seen in some hosts, to what is hidden in others. Every token sees itself.
     """
     if given is not None and not (isinstance(given, Tensor) and given.ndim in (2, 4)):
         raise UnknownMask(
             f"a seed's attention was given a mask that is a {type(given).__name__}; use a model with "
             "attn_implementation='sdpa' or 'eager'"
         )
-    if given is not None and given.ndim == 4:
+    if given is not None and given.ndim == 4 and given.is_floating_point():
         return given
     asking = len(positions)
     if given is None and asking == asked:
         return None
     # Some caches have room for later keys than there are, others have dropped early ones.
     itself = positions - positions[-1] + positions[-1].clamp(max=asked - 1)
+    if given is not None and given.ndim == 4:
+        return given == given.gather(-1, itself[:, None].expand(*given.shape[:-1], 1))
     keys = torch.arange(asked, device=positions.device)
     earlier = keys <= itself[:, None]
     if given is None:

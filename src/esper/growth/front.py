@@ -55,8 +55,8 @@ def fronts_of(host: nn.Module, names: Sequence[SlotId], example: Example) -> dic
         given = call.value(front.use.names[0], front.use.names) if front.use.names else None
         inner = isinstance(given, Tensor) and given.shape[:2] == features.shape[:2] and given.is_floating_point()
         looks_back = forgetful or (inner and front.use.fits(front.use.given(heard_call)))
-        block = looks_back and inner and _is_block(front, call)
         one_row = call.first_rows(1, of=len(features))
+        block = looks_back and inner and all(_is_block(front, each) for each in (call, one_row))
         parameters = sum(each.numel() for each in front.module.parameters())
         fronts[name] = Front(front.module, front.use, one_row, parameters, looks_back, block)
     return fronts
@@ -87,7 +87,10 @@ def _heard(host: nn.Module, names: Sequence[SlotId], example: Example) -> dict[S
 
 
 def _is_block(front: Front, call: Call) -> bool:
-    """Whether it is the identity without its weights: it adds to what it is given, and nothing comes after that."""
+    """Whether it is the identity without its weights: it adds to what it is given, and nothing comes after that.
+
+    What cannot be called so is none; some blocks are given tensors that cannot be cut to fewer rows.
+    """
     weights, given = dict(front.module.named_parameters()), call.value(front.use.names[0], front.use.names)
     if given.is_meta or not any(each.ndim > 1 for each in weights.values()):
         return False

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from esper.contracts import (
+    ACCURACY_GRAIN,
     ADVANCES_TO,
     LEGAL_IN,
     Action,
@@ -36,7 +37,7 @@ class Thresholds:
     holding_share: float = 0.04
     embargo_share: float = 0.12
     min_gradient_norm: float = 1e-8
-    min_contribution: float = 0.01
+    min_contribution: float = ACCURACY_GRAIN
 
     def __post_init__(self) -> None:
         if self.horizon < 1:

@@ -3,10 +3,26 @@
 import math
 from dataclasses import dataclass, field, fields, replace
 
-from esper.contracts import EsperError, Op
+from esper.contracts import ACCURACY_GRAIN, EsperError, Op
 
 LARGEST_PROXY_RATIO = 0.25
 """Progress is only a proxy for contribution: it may weigh at most this much of it."""
+
+
+OF_GRAIN = (
+    "shaping_weight",
+    "germinate_cost",
+    "advance_cost",
+    "set_alpha_target_cost",
+    "prune_cost",
+    "fossilize_cost",
+    "alpha_shock_weight",
+    "holding_penalty_rate",
+    "holding_penalty_limit",
+    "suspicious_contribution",
+    "negligible_gain",
+)
+"""Qualities that are meant beside what a seed brings, and so are as small as that."""
 
 
 class InvalidRewardConfig(EsperError):
@@ -87,16 +103,23 @@ class RewardConfig:
             )
 
     @classmethod
-    def at_rent(cls, rent: float, outcomes: int, discount: float = 1.0) -> "RewardConfig":
+    def at_rent(
+        cls, rent: float, outcomes: int, discount: float = 1.0, grain: float = ACCURACY_GRAIN
+    ) -> "RewardConfig":
         """The usual weights under another rent; where rent is high, a crash costs more too, so that it never pays.
+
+        Where smaller differences in quality count, which `grain` says, costs and limits are as much smaller.
 
         >>> RewardConfig.at_rent(0.08, 10).termination_penalty, RewardConfig.at_rent(0.5, 10).termination_penalty > 2
         (2.0, True)
+        >>> RewardConfig.at_rent(0.01, 65, grain=0.002).germinate_cost
+        0.0008
         """
         highest = next(each.metadata["range"][1] for each in fields(cls) if each.name == "termination_penalty")
         safe = cls(outcomes=outcomes, discount=discount, rent_weight=rent, termination_penalty=highest)
         usual = cls(outcomes=outcomes).termination_penalty
-        return replace(safe, termination_penalty=max(usual, safe.deepest_potential))
+        small = {name: getattr(safe, name) * (grain / ACCURACY_GRAIN) for name in OF_GRAIN}
+        return replace(safe, termination_penalty=max(usual, safe.deepest_potential), **small)
 
     def _check_proxy(self) -> None:
         most = LARGEST_PROXY_RATIO * self.contribution_weight

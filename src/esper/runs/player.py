@@ -116,7 +116,7 @@ class Game:
         return found if self.rent is None else replace(found, rent=self.rent)
 
     def _rewards(self, task: Task) -> RewardConfig:
-        return RewardConfig.at_rent(task.rent, task.classes, self.discount)
+        return RewardConfig.at_rent(task.rent, task.classes, self.discount, task.grain)
 
     def load_data(self, task: str) -> Splits:
         """What `build_env` would load."""
