@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from esper.contracts import Gain, HostSnapshot, ObservationFields, SlotSnapshot, Snapshot, Topology
-from esper.environment import Observation, Observer, find_task
+from esper.environment import Observation, Observer, World, find_task
 from esper.environment.env import _observation_space
 from esper.growth import Thresholds
 from esper.runs.survey import HostCourse, TaskSurvey, read_survey, unit_of
@@ -107,7 +107,7 @@ def _table(task: TaskSurvey, seed: int, fields: ObservationFields) -> TableTask:
         name=task.task,
         rent=task.rent,
         unit=unit_of(found),
-        thresholds=Thresholds(horizon=horizon, min_contribution=found.min_contribution),
+        thresholds=World().thresholds_for(replace(found, horizon=horizon)),
         hosts=_hosts(course, fields),
         offers=(((),) * len(slots), *(shown[min(epoch, len(shown) - 1)] for epoch in range(horizon))),
         slots=slots,

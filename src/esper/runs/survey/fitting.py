@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from esper.checked import require_ranges
-from esper.contracts import EsperError, ObservationFields
+from esper.contracts import ACCURACY_GRAIN, EsperError, ObservationFields
 from esper.controller import GROUPS, INPUTS, GainNetworks, inputs_of
 from esper.environment import Task, find_task
-from esper.growth import Thresholds
 from esper.runs.survey.surveyor import SHOWN_EPOCHS
 from esper.runs.survey.table import Array, HostCourse, TaskSurvey
 
@@ -138,7 +137,7 @@ def examples_of(tasks: Sequence[TaskSurvey], fields: ObservationFields, names: S
 
 def unit_of(task: Task) -> float:
     """What counts as much as a quality of 1 on a task of naming classes: losses move less than accuracies."""
-    return task.min_contribution / Thresholds.min_contribution
+    return task.grain / ACCURACY_GRAIN
 
 
 def _inputs(task: TaskSurvey, course: HostCourse, fields: ObservationFields, names: Sequence[str], looks: int) -> Array:
