@@ -1,6 +1,6 @@
 """Our implicit Q-learning beside that of d3rlpy, on the very same recorded episodes of Pendulum-v1.
 
-    python benchmarks/pendulum_offline.py            # 5 seeds: about 7 minutes of a core
+    python benchmarks/pendulum_offline.py            # 5 seeds: about 6 minutes of a core
 
 d3rlpy (2.8.1) pins an older gymnasium than ours and works with ours; it is installed in a place of its own:
 
