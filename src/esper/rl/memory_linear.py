@@ -160,7 +160,7 @@ class LinearMemory(Memory):
         pace = 2 * torch.sigmoid(self.pace(inputs) + self.opening * begun)
         written = torch.view_as_complex(self.write(inputs).unflatten(-1, (self.size, 2)))
         hidden, before = state.hidden[0].split([self.size, self.inputs], dim=-1)
-        change = (inputs - torch.cat([before.unsqueeze(0), inputs[:-1]])).masked_fill(begun, 0.0)
+        change = (inputs - torch.cat([before.unsqueeze(0), inputs[:-1]])).masked_fill_(begun, 0.0)
         first = torch.complex(hidden, state.cell[0])
         states: Tensor = LinearRecurrence.apply(  # type: ignore[no-untyped-call]
             pace, written, self.log_rates.exp(), self.frequencies, ~begun, first
