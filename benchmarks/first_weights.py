@@ -65,7 +65,9 @@ UNMEASURED: dict[str, tuple[str, ...]] = {
 BLINDNESS = 0.15
 """How often each of them is not measured, for a whole episode."""
 NOISE = 0.05
-"""On all that is seen, in deviations."""
+"""On what is seen, in deviations."""
+EXACT = frozenset({"rent", "parameters", "channels", "cost", "size"})
+"""Numbers without noise. By cost alone blueprints of one kind are told apart: names are not seen."""
 SURENESS = 0.015
 """Units of the task by which a seed must be expected to gain more than another to be e times as likely."""
 
@@ -231,14 +233,15 @@ def surprise_elsewhere(network: ControllerNetwork, plays: Plays) -> Tensor:
 
 
 def deviations(rows: Sequences) -> dict[str, Tensor]:
-    """Of each number that is seen, where it was measured; rent is what it is."""
+    """Of each number that is seen, where it was measured; what is known exactly has none."""
     found = {}
     for name in ("host", "slots", "blueprints"):
         values, known = rows.observation[name].flatten(0, -2), rows.observation[f"{name}_valid"].flatten(0, -2)
         count = known.sum(dim=0).clamp(min=1)
         mean = (values * known).sum(dim=0) / count
         found[name] = (((values - mean).square() * known).sum(dim=0) / count).sqrt()
-    found["host"][FIELDS.host.index("rent")] = 0.0
+        for exact in EXACT & {*getattr(FIELDS, name)}:
+            found[name][getattr(FIELDS, name).index(exact)] = 0.0
     return found
 
 
