@@ -223,7 +223,7 @@ def test_what_a_file_on_a_text_leaves_out_is_as_texts_are_trained(tmp_path):
         "warmup_share",
         "final_rate",
         "smooth",
-        "least_contribution",
+        "min_contribution",
     )
     assert [getattr(task, each) for each in left_out] == [getattr(usual, each) for each in left_out]
     path.write_text(path.read_text().replace("horizon = 2", "horizon = 2\nsmooth = true\nrent = 0.5\nfinal_rate = 1.0"))

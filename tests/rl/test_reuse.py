@@ -13,7 +13,7 @@ from tests.rl.cases import STEADY, assert_same, everything_of, ragged, rollout, 
 def moved(seed: int = 0, size: float = 0.3):
     """A network, and rows that it made before its weights moved."""
     network = small_network(seed)
-    rows = ragged(network)
+    rows = ragged(network, ends=0.4)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(size * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))

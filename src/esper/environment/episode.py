@@ -26,7 +26,7 @@ class World:
     compute: Compute = field(default_factory=Compute)
 
     def thresholds_for(self, task: Task) -> Thresholds:
-        return self.thresholds or Thresholds(horizon=task.horizon, min_contribution=task.least_contribution)
+        return self.thresholds or Thresholds(horizon=task.horizon, min_contribution=task.min_contribution)
 
 
 @dataclass(frozen=True)

@@ -103,10 +103,13 @@ def _of_family(file: FamilyFile) -> Task:
 
 def _built(file: TaskFile, beside: Path) -> Task:
     source = _source(file, beside)
-    said = {each.name: getattr(file, each.name) for each in fields(Task) if each.name in SETTINGS}
+    settings = {each.name: getattr(file, each.name) for each in fields(Task) if each.name in SETTINGS}
     built = task_on(source, file.shape, file.name, file.summary)
     built = trained_on_text(built) if source.is_text else built
-    built = replace(built, **{name: value for name, value in said.items() if value is not None})
+    said = {name: value for name, value in settings.items() if value is not None}
+    built = replace(built, **said)
+    if file.min_contribution is None:
+        built = replace(built, min_contribution=built.grain)
     built = built if file.samples is None else with_samples(built, file.samples)
     _check_fit(source, file.shape, bool(file.augment))
     _check_host(built, source)

@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from esper.contracts import EsperError, JudgedBy, Metric, SlotId, grain_of, metric_of
+from esper.contracts import ACCURACY_GRAIN, LOSS_GRAIN, EsperError, JudgedBy, Metric, SlotId, grain_of, metric_of
 from esper.environment.data import SOURCES, Source, Split, Splits, first_rows
 from esper.environment.task_file import HostShape, Optimizer
 from esper.environment.text import TEXTS, Text
@@ -56,9 +56,8 @@ class Task:
     `augment` crops and flips training images. `optimizer` is "adam", "adamw", or "sgd" with momentum. Gradients are
     clipped to `max_gradient_norm`. Learning rates rise in the first `warmup_share` of the epochs, and fall to
     `final_rate` of themselves in the last `cooldown_share`, epoch by epoch, or batch by batch if it is `smooth`.
-    `judged_by` is "accuracy" or one of `UNITS`. A seed is kept if it brings `min_contribution`; without that, if it
-    brings the grain of what is judged. `rent` is the quality that growing by a factor e must bring to pay. `traits` are
-    words by which tables group tasks.
+    `judged_by` is "accuracy" or one of `UNITS`. A seed is kept if it brings `min_contribution`. `rent` is the
+    quality that growing by a factor e must bring to pay. `traits` are words by which tables group tasks.
     """
 
     name: str
@@ -83,7 +82,7 @@ class Task:
     warmup_share: float = 0.0
     final_rate: float = 0.05
     smooth: bool = False
-    min_contribution: float | None = None
+    min_contribution: float = ACCURACY_GRAIN
     traits: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +111,7 @@ class Task:
 
     def _check_number(self, name: str, least: float, most: float) -> None:
         value = getattr(self, name)
-        if value is None and name in ("batches", "min_contribution"):
+        if value is None and name == "batches":
             return
         types = (int,) if isinstance(least, int) else (int, float)
         if isinstance(value, bool) or not isinstance(value, types) or not least <= value <= most:
@@ -123,11 +122,6 @@ class Task:
     def grain(self) -> float:
         """The least difference in quality that is worth a decision."""
         return grain_of(self.judged_by)
-
-    @property
-    def least_contribution(self) -> float:
-        """From which a seed is kept."""
-        return self.grain if self.min_contribution is None else self.min_contribution
 
     def metric_on(self, split: Split) -> Metric:
         """What its networks are judged by on that data."""
@@ -211,6 +205,7 @@ def trained_on_text(task: Task) -> Task:
         warmup_share=0.05,
         final_rate=0.0,
         judged_by="bits per character",
+        min_contribution=LOSS_GRAIN,
         rent=0.01,
     )
 
