@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from esper.contracts import Gain, HostSnapshot, ObservationFields, SlotSnapshot, Snapshot, Topology
+from esper.contracts import ACCURACY_GRAIN, Gain, HostSnapshot, ObservationFields, SlotSnapshot, Snapshot, Topology
 from esper.environment import Observation, Observer, World, find_task
 from esper.environment.env import _observation_space
 from esper.growth import Thresholds
@@ -82,7 +82,7 @@ class TableTask:
 
     @cached_property
     def observer(self) -> Observer:
-        return Observer(self.slots, self.thresholds)
+        return Observer(self.slots, self.thresholds, self.unit * ACCURACY_GRAIN)
 
     @cached_property
     def spaces(self) -> tuple[spaces.MultiDiscrete, spaces.Space[Observation]]:
