@@ -16,12 +16,12 @@ demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: 2 minute
 	$(BIN)/esper train --preset quick --compare 0 --out out/demo/run
 	@echo; echo "3/4  both, the heuristic and no growth on 5 held-out seeds and the test split:"; echo
 	$(BIN)/esper exam --policy none heuristic out/demo/run tamiyo-small --reference tamiyo-small --seeds 5 --out out/demo/exam
-	@echo; echo "4/4  tamiyo decides on 12 tasks that nothing was trained on, beside a constant that plants by the rent alone:"; echo
-	$(BIN)/esper exam --task family:small-dev --tasks 12 --policy none constant tamiyo --reference tamiyo --out out/demo/unseen
+	@echo; echo "4/4  12 tasks that nothing was trained on: keeper and tamiyo beside a constant that plants by the rent alone:"; echo
+	$(BIN)/esper exam --task family:small-dev --tasks 12 --policy none constant keeper tamiyo --reference keeper --out out/demo/unseen
 	@echo; echo "On any machine: tamiyo-small near 92 % with 3.8 times the parameters, the heuristic near 76 %, no growth near 25 %."
 	@echo "Your own controller, out/demo/run, ends between 88 and 98 % with 4 to 14 times the parameters: so short a training"
 	@echo "has not settled, and rounding, which depends on the processor, decides which network it finds."
-	@echo "On tasks that it has not seen tamiyo and the constant are level, as far as 240 tasks tell (docs/results.md); 12 tell nothing."
+	@echo "On 240 unseen tasks keeper is ahead of the constant by 0.6 points, 0.1 to 0.9 (docs/results.md); 12 tasks tell little."
 	@echo "Look at: out/demo/grown.png  out/demo/run/summary.png  out/demo/exam/exam.html  out/demo/unseen/exam.html"
 
 test: $(VENV)/.has-test ## what protects users: about 5 minutes on 2 cores
@@ -62,7 +62,7 @@ exam: $(VENV)/.has-demo ## the published exams that need no download: about 27 m
 	$(BIN)/esper exam --task spirals --out out/exam/spirals \
 	  --policy none random heuristic $(TAMIYO) scratch:$(TAMIYO) widened:$(TAMIYO)
 
-exam-deciding: $(VENV)/.has-demo out/tamiyo-0.pt out/tamiyo-2.pt ## the exams of deciding on unseen tasks: 50 minutes on 2 cores that were busy
+exam-deciding: $(VENV)/.has-demo out/tamiyo-0.pt out/tamiyo-1.pt ## the exams of deciding on unseen tasks: 50 minutes on 2 cores that were busy
 	$(BIN)/esper exam --task family:small-exam --tasks 60 --survey surveys/small-exam.parquet --out out/exam/small-exam \
 	  --policy $(DECIDERS) --reference keeper
 	$(BIN)/esper exam --task family:far-exam --tasks 30 --survey surveys/far-exam.parquet --out out/exam/far-exam \
@@ -71,7 +71,7 @@ exam-deciding: $(VENV)/.has-demo out/tamiyo-0.pt out/tamiyo-2.pt ## the exams of
 	  --policy none constant ranker keeper tamiyo --reference keeper
 out/tamiyo-%.pt:
 	$(MAKE) train-tamiyo SEED=$*
-DECIDERS := none random heuristic constant:first:largest constant tamiyo-small ranker keeper tamiyo out/tamiyo-0.pt out/tamiyo-2.pt
+DECIDERS := none random heuristic constant:first:largest constant tamiyo-small ranker keeper tamiyo out/tamiyo-0.pt out/tamiyo-1.pt
 
 ranker: $(VENV)/.has-demo ## fit the shipped ranker again: a minute
 	$(BIN)/esper fit ranker surveys/small.parquet --out out/ranker.safetensors
@@ -90,23 +90,20 @@ exam-language: $(VENV)/.has-demo ## bits of language models at equal FLOPs, and 
 	  depth:1 depth:2 depth:3 depth:4 depth:6 stack:1-2:0.2 stack:1-2-4:0.1-0.3 stack:2-4:0.25 stack:2-4:0.5
 	$(BIN)/python benchmarks/language.py --table --figure docs/language.png
 
-keeper: $(VENV)/.has-demo out/usual/.recorded ## fit the shipped keeper again: half a minute after recording
-	$(BIN)/esper fit keeper $(RECORDED) --seed 2 --out out/keeper.safetensors
-
-SEED ?= 1
-train-tamiyo: $(VENV)/.has-demo out/usual/.recorded ## train tamiyo again, with SEED=1: half an hour on 2 cores, of which recording takes most
-	$(BIN)/esper fit ranker $(LEARNED_FROM) --seed $(SEED) --out out/teacher-$(SEED).safetensors
-	$(BIN)/esper fit keeper $(RECORDED) --seed $(SEED) --out out/keeper-$(SEED).safetensors
-	$(BIN)/python benchmarks/first_weights.py out/first-$(SEED).pt --seed $(SEED) --ranker ranker:out/teacher-$(SEED).safetensors \
-	  --keeper out/keeper-$(SEED).safetensors --recordings $(RECORDED) --surveys $(LEARNED_FROM)
-	$(BIN)/esper checkpoint export out/first-$(SEED).pt --out out/tamiyo-$(SEED).pt
-LEARNED_FROM := surveys/small.parquet surveys/small-sampled.parquet surveys/wide-sampled.parquet
 RECORDED := out/usual/small out/usual/wide
 USUAL := --policy none constant:first:conv_heavy constant:first:depthwise --reward solo
-out/usual/.recorded: | $(VENV)/.has-demo
+keeper: $(VENV)/.has-demo ## record, and fit the shipped keeper again: 15 minutes on 2 cores
 	$(BIN)/esper record $(USUAL) --task family:small --episodes 500 --out out/usual/small
 	$(BIN)/esper record $(USUAL) --task family:wide --episodes 160 --out out/usual/wide
-	touch $@
+	$(BIN)/esper fit keeper $(RECORDED) --seed 2 --out out/keeper.safetensors
+
+SEED ?= 2
+train-tamiyo: $(VENV)/.has-demo ## train tamiyo again, with SEED=2, from the surveys: 5 minutes of a core
+	$(BIN)/esper fit ranker $(LEARNED_FROM) --seed $(SEED) --out out/teacher-$(SEED).safetensors
+	$(BIN)/python benchmarks/first_weights.py out/first-$(SEED).pt --seed $(SEED) --ranker ranker:out/teacher-$(SEED).safetensors \
+	  --surveys $(LEARNED_FROM)
+	$(BIN)/esper checkpoint export out/first-$(SEED).pt --out out/tamiyo-$(SEED).pt
+LEARNED_FROM := surveys/small.parquet surveys/small-sampled.parquet surveys/wide-sampled.parquet
 
 train-tamiyo-live: train-tamiyo ## and go on by PPO in live episodes, which added nothing that could be measured: 40 minutes of a core
 	$(BIN)/esper train --config exams/tamiyo.toml --init out/first-$(SEED).pt --seed $(SEED) --out out/tamiyo-$(SEED)

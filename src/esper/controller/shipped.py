@@ -8,7 +8,7 @@ from esper.contracts import EsperError
 
 RANKER, KEEPER = "ranker", "keeper"
 SHIPPED: dict[str, str] = {
-    "tamiyo": "74062bedd7383b87335e7b172dc06b991ea3d2fea127e1bd580f6b8860a09a03",
+    "tamiyo": "032149e9a805c2348316ee63c51c6bfddd52943e8684b283a853bb215a0b38a3",
     "tamiyo-small": "a54f89e848a8231b325237787cc1c45ebb6fa3fc612b9a89c0077e62603e8874",
 }
 """The SHA-256 of each controller's file, by name."""
