@@ -121,7 +121,7 @@ def unsureness(network: ControllerNetwork, plays: Plays) -> Tensor:
     """Of what to plant: the mean of the cross-entropy with what the ranker expects, in nats."""
     rows, row = plays.rows, torch.arange(plays.rows.rows)
     encoded = network.encode(rows.observation, rows.state, rows.starts)
-    remembered, _, by_offer, _ = (part[row, plays.decided] for part in encoded.features)
+    remembered, _, by_offer, *_ = (part[row, plays.decided] for part in encoded.features)
     fits = rows.observation["mask_slot_blueprint"][row, plays.decided].bool()
     scores = torch.cat([network.wait_score(remembered), by_offer.masked_fill(~fits, NEVER).flatten(1)], dim=-1)
     return -(chances(plays.worths) * scores.log_softmax(dim=-1)).sum(dim=-1).mean()
