@@ -13,13 +13,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from esper.environment import Compute, Trainer
+from esper.environment import Compute, Trainer, tasks
 from esper.growth import graft
 from esper.runs.seeds import EXAM_SEEDS, SEARCH_SEEDS
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 language, rows_module = (importlib.import_module(name) for name in ("language", "language_rows"))
 Key, Row, Rows = rows_module.Key, rows_module.Row, rows_module.Rows
+
+
+@pytest.fixture(autouse=True)
+def without_its_tasks_behind_a_test(monkeypatch):
+    """The benchmark registers a task for every budget that it plays."""
+    monkeypatch.setattr(tasks, "_REGISTRY", dict(tasks._REGISTRY))
+    yield
+    language.policy_task.cache_clear()
 
 
 def row(arm="none", seed=0, budget=0.1, bits=3.0, evaluation_bits=3.0, flops=1e9):

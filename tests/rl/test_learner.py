@@ -504,6 +504,7 @@ def test_no_function_has_an_argument_that_it_does_not_read():
         *(("memory.py", "take_in", name) for name in ("inputs", "valid")),
         *(("network.py", "take_in", name) for name in ("observation", "valid")),
         ("network.py", "gaussian", "encoded"),
+        *(("network.py", "describe", name) for name in ("encoded", "choices")),
         *(("episodes.py", "batches", given) for given in ("episodes_per_batch", "generator")),
         *(("gaussian_network.py", "logits", name) for name in ("encoded", "observation", "level", "choices")),
         *(("vector_environments.py", name, given) for name, given in (("rows", "count"), ("rebuild", "exact"))),

@@ -44,7 +44,7 @@ def test_a_fitted_controller_is_told_plays_and_is_gone_on_with(method, recording
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "say what to fit; usage: esper fit {ranker,imitation,iql}"),
+        ([], "say what to fit; usage: esper fit {ranker,keeper,imitation,iql}"),
         (["clone"], "nothing is fitted by 'clone'; usage: esper fit"),
         (["imitation"], "no recording was given"),
         (["imitation", "nowhere"], "nowhere has no recording; give what 'esper record' made"),
