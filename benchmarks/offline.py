@@ -51,11 +51,11 @@ from esper.environment import Observation, derive
 from esper.rl import (
     IQL,
     Buffer,
+    DecisionJudge,
     EpisodesInMemory,
     Imitation,
     ImitationConfig,
     IQLConfig,
-    Judge,
     Learner,
     MemoryState,
     Network,
@@ -177,11 +177,11 @@ class Workshop:
         print(f"seed {self.seed}: repeats {found.repeated:.2%} of held-out decisions ({found})", flush=True)
         return network
 
-    def judge(self, name: str) -> Judge:
+    def judge(self, name: str) -> DecisionJudge:
         network = newborn(USUAL, self.seed, name)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derive(self.seed, name, "worth"))
-            return Judge(network)
+            return DecisionJudge(network)
 
     def iql(self) -> Network:
         network = self.nothing()

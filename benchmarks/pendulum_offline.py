@@ -32,11 +32,11 @@ from proving_ground import _interval
 from esper.rl import (
     IQL,
     PPO,
+    DecisionJudge,
     EpisodesInMemory,
     Imitation,
     ImitationConfig,
     IQLConfig,
-    Judge,
     MemoryState,
     Network,
     Sequences,
@@ -170,7 +170,7 @@ def ours(recorded: Recorded, seed: int, choices: bool = False) -> float:
     for agent in agents:
         agent.network.take_in(rows.observation, rows.valid)
     torch.manual_seed(seed)
-    judges = Judge(agents[1].network, HIDDEN), Judge(agents[2].network, HIDDEN)
+    judges = DecisionJudge(agents[1].network, HIDDEN), DecisionJudge(agents[2].network, HIDDEN)
     config = IQLConfig(seed=seed, steps=STEPS, batch=BATCH, discount=DISCOUNT, expectile=EXPECTILE)
     IQL(agents[0].network, judges, config).learn(EpisodesInMemory(rows))
     return greedy(agents[0])

@@ -7,12 +7,12 @@ from torch import Tensor
 from esper.rl import (
     IQL,
     Buffer,
+    DecisionJudge,
     EpisodesInMemory,
     GaussianNetwork,
     Imitation,
     ImitationConfig,
     IQLConfig,
-    Judge,
     RLError,
     Sequences,
     VectorConfig,
@@ -29,10 +29,10 @@ def learner(seed: int, config: IQLConfig = QUICK) -> IQL:
     return IQL(lock.network(seed), (judge(100 + seed), judge(200 + seed)), config)
 
 
-def judge(seed: int) -> Judge:
+def judge(seed: int) -> DecisionJudge:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Judge(lock.network(seed), hidden=16)
+        return DecisionJudge(lock.network(seed), hidden=16)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -93,7 +93,7 @@ def test_real_numbers_that_paid_are_found_where_a_clone_does_what_was_done_in_th
     numbers = numbers + 0.1 * torch.randn(400, 1, generator=draws)
     rows = pushes(numbers, paid=(numbers[:, 0] > 0).float())
     network, config = pusher(0), IQLConfig(steps=150, batch=64, learning_rate=1e-2, polyak=0.1)
-    IQL(network, (Judge(pusher(1), 16), Judge(pusher(2), 16)), config).learn(EpisodesInMemory(rows))
+    IQL(network, (DecisionJudge(pusher(1), 16), DecisionJudge(pusher(2), 16)), config).learn(EpisodesInMemory(rows))
     assert 0.4 < pushed(network) < 0.8
     clone = pusher(0)
     training, held_out = EpisodesInMemory(rows).split(0.1, draws)

@@ -15,11 +15,11 @@ from esper.controller.gain_networks import (
     networks_to_bytes,
 )
 from esper.controller.heuristic import Heuristic, HeuristicConfig, HeuristicState, InvalidHeuristic
-from esper.controller.keeper import Keeper
 from esper.controller.learned import Learned, exploration_of, load_network, tensors
 from esper.controller.network import ControllerNetwork, InvalidNetwork, NetworkConfig
 from esper.controller.policies import CONTROLS, UnknownPolicy, file_of, find_policy
 from esper.controller.policy import Arrays, Decision, Policy, decision_for, legal_ops, rent_in, size_in
 from esper.controller.ranker import Ranker
 from esper.controller.schedule import BadSchedule, Schedule, ScheduledSeed, load_schedule, random_schedule
+from esper.controller.seed_keeper import SeedKeeper
 from esper.controller.shipped import RANKER, SHIPPED, DamagedController, shipped_file

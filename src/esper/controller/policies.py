@@ -8,11 +8,11 @@ from esper.controller.constant import Constant, ConstantByRent
 from esper.controller.controls import NoGrowth, RandomLegal
 from esper.controller.gain_networks import load_gain_networks
 from esper.controller.heuristic import Heuristic
-from esper.controller.keeper import Keeper
 from esper.controller.learned import Learned, exploration_of, load_network
 from esper.controller.policy import Policy
 from esper.controller.ranker import Ranker
 from esper.controller.schedule import load_schedule
+from esper.controller.seed_keeper import SeedKeeper
 from esper.controller.shipped import KEEPER, RANKER, REGRESSIONS, SHIPPED, shipped_file
 
 CONTROLS: dict[str, Callable[[ObservationFields], Policy]] = {
@@ -64,7 +64,7 @@ def find_policy(spec: str, fields: ObservationFields) -> Policy:
         return Ranker(load_gain_networks(file), fields, spec)
     if spec == KEEPER or spec.startswith(OWN_KEEPER):
         ranker = Ranker(load_gain_networks(shipped_file(RANKER)), fields)
-        return Keeper(load_gain_networks(file), ranker, spec)
+        return SeedKeeper(load_gain_networks(file), ranker, spec)
     network, greedy = load_network(file, fields), not spec.startswith(SAMPLED)
     return Learned(network, greedy, exploration_of(file), name=spec)
 

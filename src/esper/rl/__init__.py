@@ -17,6 +17,7 @@ from esper.rl.checkpoint import (
     upgrade_checkpoint,
 )
 from esper.rl.config import PPOConfig
+from esper.rl.decision_judge import DecisionJudge
 from esper.rl.environments import NoEnvironment, SharedEnvironment
 from esper.rl.episodes import Contents, Episodes, EpisodesInMemory, returns_to_go
 from esper.rl.errors import (
@@ -37,7 +38,6 @@ from esper.rl.gaussian import Gaussian
 from esper.rl.gaussian_network import GaussianNetwork
 from esper.rl.imitation import Imitation, ImitationConfig, ImitationPass, Likeness, likeness, surprise
 from esper.rl.iql import IQL, IQLConfig, IQLStep
-from esper.rl.judge import Judge
 from esper.rl.learner import Counters, Learner
 from esper.rl.loss import Loss, Targets, ppo_loss
 from esper.rl.memory import Memory, MemoryState, NoMemory

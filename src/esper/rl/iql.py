@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from esper.rl.acting import replay
 from esper.rl.config import require_ranges
+from esper.rl.decision_judge import DecisionJudge
 from esper.rl.episodes import Contents, Episodes, begun
 from esper.rl.gae import bellman_errors
 from esper.rl.imitation import require_legal, surprise
-from esper.rl.judge import Judge
 from esper.rl.network import Network
 from esper.rl.normalise import Moments
 from esper.rl.sequences import Sequences
@@ -92,7 +92,9 @@ class IQLStep:
 class IQL:
     """The network that will play, two judges, and two that are believed."""
 
-    def __init__(self, network: Network, judges: tuple[Judge, Judge], config: IQLConfig | None = None) -> None:
+    def __init__(
+        self, network: Network, judges: tuple[DecisionJudge, DecisionJudge], config: IQLConfig | None = None
+    ) -> None:
         """`judges` are newborn, each over a network of its own, of the same kind as the one that will play."""
         self.network, self.judges, self.config = network, judges, config or IQLConfig()
         self.believed = tuple(copy.deepcopy(judge).requires_grad_(False) for judge in judges)

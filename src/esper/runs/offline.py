@@ -13,13 +13,13 @@ from esper.controller import ControllerNetwork, NetworkConfig
 from esper.environment import derive
 from esper.rl import (
     IQL,
+    DecisionJudge,
     Imitation,
     ImitationConfig,
     ImitationPass,
     ImportanceEstimate,
     IQLConfig,
     IQLStep,
-    Judge,
     Learner,
     Likeness,
     Moments,
@@ -116,8 +116,8 @@ class Offline:
     def _network(self) -> ControllerNetwork:
         return ControllerNetwork(self.schema.fields, self.config.network)
 
-    def _judge(self) -> Judge:
-        return Judge(self._network())
+    def _judge(self) -> DecisionJudge:
+        return DecisionJudge(self._network())
 
     def _fitted(
         self, network: Network, method: str, settings: ImitationConfig | IQLConfig, alike: Likeness, moments: Moments

@@ -9,7 +9,7 @@ from esper.rl.network import Network, orthogonal
 from esper.rl.sequences import Sequences
 
 
-class Judge(nn.Module):
+class DecisionJudge(nn.Module):
     """Two layers over what a network of its own describes, learned at the scale of returns.
 
     Of the network it needs all that stands before the heads; these, and its critic, learn nothing here.

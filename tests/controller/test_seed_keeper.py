@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from esper.contracts import Op
-from esper.controller import ConstantByRent, GainNetworks, Keeper, Ranker, load_gain_networks, shipped_file
+from esper.controller import ConstantByRent, GainNetworks, Ranker, SeedKeeper, load_gain_networks, shipped_file
 from esper.environment import FIELDS, GrowEnv
 from tests.controller.playing import play
 from tests.controller.test_ranker import germinated, predicting
 from tests.environment.worlds import CLUSTERS, POINTWISE
 
 
-def keeper(networks: GainNetworks, ranked: float = -1.0) -> Keeper:
-    return Keeper(networks, Ranker(predicting("host.horizon", ranked), FIELDS))
+def keeper(networks: GainNetworks, ranked: float = -1.0) -> SeedKeeper:
+    return SeedKeeper(networks, Ranker(predicting("host.horizon", ranked), FIELDS))
 
 
 def done(turns, op: Op):
@@ -63,5 +63,5 @@ def test_where_the_constant_plants_nothing_it_does_what_the_ranker_does():
 def test_the_shipped_one_reads_what_every_environment_shows():
     networks = load_gain_networks(shipped_file("keeper"))
     observation, _ = GrowEnv(POINTWISE).reset(seed=0)
-    shipped = Keeper(networks, Ranker(load_gain_networks(shipped_file("ranker")), FIELDS))
+    shipped = SeedKeeper(networks, Ranker(load_gain_networks(shipped_file("ranker")), FIELDS))
     assert abs(shipped.gain(observation, slot=0)) < 1.0

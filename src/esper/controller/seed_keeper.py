@@ -13,7 +13,7 @@ from esper.controller.ranker import Ranker
 
 
 @dataclass(frozen=True)
-class Keeper(Planting):
+class SeedKeeper(Planting):
     """Plants before the first epoch what `constant` plants, and does as the ranker does where that plants nothing.
 
     By when the seed can be kept, a fifth of the horizon has gone by and shown more than any look at the host alone: it

@@ -2,14 +2,14 @@
 
 import torch
 
-from esper.rl import Judge
+from esper.rl import DecisionJudge
 from tests.rl.cases import ragged, small_network
 
 
 def test_only_heads_that_were_used_move_what_a_decision_is_worth():
     """Every choice of a used head does; what is written in the place of an unused one does not."""
     network = small_network()
-    rows, judge = ragged(network), Judge(small_network(1), hidden=8)
+    rows, judge = ragged(network), DecisionJudge(small_network(1), hidden=8)
     used = network.uses[rows.choices[..., 0]]
     for head, size in enumerate(network.sizes[1:], start=1):
         changed = rows.choices.clone()
@@ -22,7 +22,7 @@ def test_only_heads_that_were_used_move_what_a_decision_is_worth():
 def test_what_happened_before_moves_what_a_decision_is_worth():
     """A judge has a memory of its own, from the start of each row."""
     network = small_network()
-    rows, judge = ragged(network, (6, 6), ends=0.0), Judge(small_network(1), hidden=8)
+    rows, judge = ragged(network, (6, 6), ends=0.0), DecisionJudge(small_network(1), hidden=8)
     other = rows.observation["vector"].clone()
     other[:, 0] += 1.0
     moved = judge(rows) != judge(rows._replace(observation={**rows.observation, "vector": other}))
@@ -31,7 +31,7 @@ def test_what_happened_before_moves_what_a_decision_is_worth():
 
 def test_a_newborn_judge_expects_about_the_mean_return():
     network = small_network()
-    rows, judge = ragged(network), Judge(small_network(1), hidden=8)
+    rows, judge = ragged(network), DecisionJudge(small_network(1), hidden=8)
     before = judge(rows)
     judge.rescale(-500.0, 20.0)
     torch.testing.assert_close(judge(rows), before * 20.0 - 500.0)
