@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
-demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: 2 minutes on 2 cores
+demo: $(VENV)/.has-demo ## grow a network, train a controller, compare: 2.5 minutes on 2 cores
 	rm -rf out/demo && mkdir -p out/demo
 	@echo; echo "1/4  tamiyo-small, the controller that comes with this package, grows a network:"; echo
 	$(BIN)/esper play --policy tamiyo-small --picture out/demo/grown.png
